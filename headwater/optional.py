@@ -45,9 +45,7 @@ EXTRAS = {
     "match": Extra(purpose="patterns over events", packages=_MATCH),
     "search": Extra(purpose="stored searches", packages=_SEARCH),
     "sketches": Extra(purpose="Apache DataSketches in aggregates", packages=("datasketches",)),
-    "postgres": Extra(
-        purpose="capture, sinks and views in PostgreSQL", packages=("adbc_driver_postgresql", "psycopg", "psycopg2")
-    ),
+    "postgres": Extra(purpose="capture, sinks and views in PostgreSQL", packages=("adbc_driver_postgresql", "psycopg")),
     "mysql": Extra(purpose="capture and sync of MariaDB", packages=("pymysql",)),
     "redis": Extra(purpose="sinks to Redis", packages=("redis",)),
     "lake": Extra(purpose="sinks to Delta tables and Parquet files", packages=("deltalake",)),

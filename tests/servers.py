@@ -96,17 +96,35 @@ class Postgres:
                 raise PeerUnavailable(f"postgres did not start: {(self._folder / 'log').read_text()[-300:]!r}")
             time.sleep(0.05)
 
-    def stop(self) -> None:
+    def stop(self, *, seconds_max: float = 20) -> None:
         """Cut all connections and end, as an operator's `pg_ctl stop -m fast` does."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=seconds_max)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def back_up(self) -> None:
+        """Copy the files of a server that is stopped; `restore` brings them back."""
+        subprocess.run(["cp", "-a", str(self._folder / "data"), str(self._folder / "backup")], check=True)
+
+    def restore(self) -> None:
+        shutil.rmtree(self._folder / "data")
+        (self._folder / "backup").rename(self._folder / "data")
+
+    def fail_over(self) -> None:
+        """Start as a standby and be promoted, as the standby of a primary that is lost."""
+        signal_file = self._folder / "data" / "standby.signal"
+        signal_file.touch()
+        shutil.copystat(self._folder / "data" / "PG_VERSION", signal_file)
+        if self._account is not None:
+            os.chown(signal_file, self._account.pw_uid, self._account.pw_gid)
+        self.start()
+        self.execute("SELECT pg_promote()")
 
     def make(self) -> None:
         """Make the cluster on disk."""

@@ -40,7 +40,6 @@ def test_every_extra_of_the_package_is_known_with_its_packages() -> None:
         "pystemmer": "Stemmer",
         "adbc-driver-postgresql": "adbc_driver_postgresql",
         "ipython": "IPython",
-        "psycopg2-binary": "psycopg2",
     }
     for extra, wanted in project.items():
         if extra in EXTRAS and extra != "demo":

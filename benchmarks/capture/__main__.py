@@ -10,7 +10,9 @@ from __future__ import annotations
 from benchmarks.capture.backlog import postgres_insert, postgres_small, postgres_update
 from benchmarks.capture.delay import postgres_delay
 from benchmarks.capture.large import postgres_memory, postgres_snapshot
+from benchmarks.capture.mariadb import mariadb_changes
 from benchmarks.capture.sqlite import sqlite_cost
+from benchmarks.capture.sync import sync_postgres
 from benchmarks.harness import main
 
 PARTS = {
@@ -20,7 +22,9 @@ PARTS = {
     "postgres.memory": postgres_memory,
     "postgres.snapshot": postgres_snapshot,
     "postgres.delay": postgres_delay,
+    "mariadb": mariadb_changes,
     "sqlite.cost": sqlite_cost,
+    "sync.postgres": sync_postgres,
 }
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def postgres_update(bench: Bench) -> list[Result]:
 
 def postgres_small(bench: Bench) -> list[Result]:
     """One row in each transaction."""
-    rows = bench.size(100_000, 2_000)
+    rows = bench.size(60_000, 2_000)
 
     def write(shop: Shop, number: int) -> int:
         shop.insert(1 + number * rows, rows, each=1)

@@ -18,6 +18,7 @@ from tests.servers import Postgres, postgres_server
 PASSWORD_ENV = "CAPTURE_BENCHMARK_PASSWORD"
 SETTINGS = {
     "fsync": "on",
+    "logical_decoding_work_mem": "64MB",  # the default; tests have a smaller one
     "wal_level": "logical",
     "max_wal_size": "8GB",
     "shared_buffers": "256MB",

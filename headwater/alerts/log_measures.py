@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.alerts.measurements import CaptureHealth
 from headwater.alerts.time_limit import Stoppable
 from headwater.apps.errors import AppSilent, RunnerNotFound
 from headwater.errors import NotFound
@@ -69,6 +70,25 @@ class LogMeasures:
                 starts, ends = self._log.offset_at(topic, since_us), self._log.end_offsets(topic)
                 counts[topic.removesuffix(SUFFIX)] = float(sum(ends[one] - starts[one] for one in ends))
         return counts
+
+    def captures(self) -> Sequence[CaptureHealth]:
+        from headwater.capture import CaptureStore
+        from headwater.capture.report import current_report
+
+        store, now_us, found = CaptureStore(self._log), self.now_us(), []
+        for name, config in store.configs().items():
+            report, _, error = current_report(self._log, config)
+            known_us = max(report.at_us, store.progress(name).at_us or 0)
+            found.append(
+                CaptureHealth(
+                    name=name,
+                    delay_seconds=None if report.error else report.delay_seconds,
+                    retained_bytes=report.retained_bytes,
+                    unknown_seconds=max(0.0, (now_us - known_us) / 1e6) if known_us else 0.0,
+                    error=error or report.error,
+                )
+            )
+        return found
 
     # -- queries ------------------------------------------------------------------------------------------------------
 

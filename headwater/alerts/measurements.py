@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,7 @@ from headwater.alerts.state import Measurement
 from headwater.alerts.time_limit import Stoppable
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.log import Lag
-from headwater.units import format_seconds
+from headwater.units import format_bytes, format_seconds
 from headwater.views.errors import StatementInvalid
 
 if TYPE_CHECKING:
@@ -33,6 +34,19 @@ _SAMPLE_CHARACTERS_MAX = 300
 _DOWN = ("failed", "restarting", "stopped")
 
 
+@dataclass(frozen=True, kw_only=True)
+class CaptureHealth:
+    """How far a capture is behind its database, as far as that is known."""
+
+    name: str
+    delay_seconds: float | None = None
+    """The age of the oldest change that is not captured."""
+    retained_bytes: int | None = None
+    unknown_seconds: float = 0.0
+    """How long ago the database was last asked with success, if it cannot be asked now."""
+    error: str = ""
+
+
 class Measures(Protocol):
     """The current values of a log and its apps."""
 
@@ -44,6 +58,7 @@ class Measures(Protocol):
         ...
 
     def topics(self) -> Sequence[str]: ...
+    def captures(self) -> Sequence[CaptureHealth]: ...
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
         """The first rows of a statement; `stoppable` is called with a function that stops it from another thread."""
         ...
@@ -82,6 +97,10 @@ class Sample:
     @cached_property
     def topics(self) -> Sequence[str]:
         return self._measures.topics()
+
+    @cached_property
+    def captures(self) -> Sequence[CaptureHealth]:
+        return self._measures.captures()
 
     def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
         return self._run_sql(statement, rows_max=rows_max)
@@ -196,6 +215,37 @@ def _dead_letters(rule: Rule, sample: Sample) -> list[Measurement]:
     ]
 
 
+# -- captures ---------------------------------------------------------------------------------------------------------
+
+
+def _capture_delay(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = []
+    for one in _captures(rule, sample):
+        if one.delay_seconds is not None:
+            words = f"Capture {one.name!r} is {{}} behind its database"
+            found.append(_measurement(rule, one.name, one.delay_seconds, words))
+        else:
+            words = f"The delay of capture {one.name!r} is not known for {{}}: {one.error}"
+            found.append(_measurement(rule, one.name, one.unknown_seconds, words))
+    return found
+
+
+def _capture_retention(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, one.name, one.retained_bytes, f"The database of capture {one.name!r} keeps {{}} for it")
+        for one in _captures(rule, sample)
+        if one.retained_bytes is not None  # not every database can tell
+    ]
+
+
+def _captures(rule: Rule, sample: Sample) -> list[CaptureHealth]:
+    chosen = [one for one in sample.captures if rule.matches("capture", one.name)]
+    if not chosen and rule.capture is not None and not is_pattern(rule.capture):
+        near = did_you_mean(rule.capture, [one.name for one in sample.captures])
+        raise NotFound(kind="capture", name=rule.capture, near=near)
+    return chosen
+
+
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -253,8 +303,10 @@ def amount(rule: Rule, value: float) -> str:
     >>> amount(Rule(name="slow", kind="lag", group="billing"), 12_345), amount(Rule(name="l", kind="dead_letters", topic="a"), 1)
     ('12,345 rows', '1 dead letter')
     """
-    if rule.kind == "watermark_delay" or rule.unit == "seconds":
+    if rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds":
         return format_seconds(round(value, 1))
+    if rule.kind == "capture_retention":
+        return format_bytes(round(value))
     unit = "dead letter" if rule.kind == "dead_letters" else "row"
     return f"{value:,.0f} {unit}{'' if value == 1 else 's'}"
 
@@ -272,4 +324,6 @@ _KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
     "dead_letters": _dead_letters,
     "query_down": _query_down,
     "view": _view,
+    "capture_delay": _capture_delay,
+    "capture_retention": _capture_retention,
 }

@@ -13,7 +13,7 @@ import orjson
 from headwater.errors import ArgumentInvalid
 from headwater.log.topic_rules import check_name
 
-Kind = Literal["lag", "watermark_delay", "dead_letters", "query_down", "view"]
+Kind = Literal["lag", "watermark_delay", "dead_letters", "query_down", "view", "capture_delay", "capture_retention"]
 Severity = Literal["info", "warning", "critical"]
 Unit = Literal["rows", "seconds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,6 +29,8 @@ _ABOUT: dict[Kind, frozenset[str]] = {
     "dead_letters": frozenset({"topic"}),
     "query_down": frozenset({"query"}),
     "view": frozenset({"sql", "key"}),
+    "capture_delay": frozenset({"capture"}),
+    "capture_retention": frozenset({"capture"}),
 }
 
 
@@ -39,7 +41,8 @@ class Rule:
     `lag` compares how far a consumer `group` (in one `topic` or all) is behind, in rows or seconds, or a `query` in rows;
     `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many dead letters of a
     topic came in the last minute; `query_down` whether a query does not run. Each is too much above `threshold`.
-    Names may be patterns, such as `orders.*`; what they match is watched one by one.
+    `capture_delay` compares how many seconds old the oldest change is that a capture has not appended yet, and `capture_retention` how
+    many bytes its database keeps for it. Names may be patterns, such as `orders.*`; what they match is watched one by one.
 
     `view` runs one SELECT: more than `threshold` rows are too many. With `key`, columns of the result, each row is
     watched by itself, from the time when it appears to the time when it is gone.
@@ -56,6 +59,7 @@ class Rule:
     group: str | None = None
     topic: str | None = None
     query: str | None = None
+    capture: str | None = None
     sql: str | None = None
     key: tuple[str, ...] = ()
     threshold: float = 0.0
@@ -96,7 +100,7 @@ class Rule:
             raise ArgumentInvalid(name="threshold", value=self.threshold, expected=expected)
 
     def _check_about(self) -> None:
-        for name in ("group", "topic", "query", "sql", "key"):
+        for name in ("group", "topic", "query", "capture", "sql", "key"):
             value = getattr(self, name)
             if value and name not in _ABOUT[self.kind]:
                 raise ArgumentInvalid(name=name, value=value, expected=f"none: a rule on {self.kind} does not use it")
@@ -104,7 +108,14 @@ class Rule:
                 raise ArgumentInvalid(name=name, value=value[:50], expected=f"1 to {TEXT_MAX:,} characters, or none")
         if self.kind == "lag":
             self._check_lag()
-        needed = {"watermark_delay": "query", "dead_letters": "topic", "query_down": "query", "view": "sql"}
+        needed = {
+            "watermark_delay": "query",
+            "dead_letters": "topic",
+            "query_down": "query",
+            "view": "sql",
+            "capture_delay": "capture",
+            "capture_retention": "capture",
+        }
         required = needed.get(self.kind)
         if required is not None and getattr(self, required) is None:
             expected = (
@@ -138,7 +149,7 @@ class Rule:
         if len(self.note) > TEXT_MAX:
             raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} characters")
 
-    def matches(self, field: Literal["group", "topic", "query"], name: str) -> bool:
+    def matches(self, field: Literal["group", "topic", "query", "capture"], name: str) -> bool:
         """Whether a name matches the rule's pattern."""
         pattern: str | None = getattr(self, field)
         return pattern is None or fnmatchcase(name, pattern)

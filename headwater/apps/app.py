@@ -94,7 +94,8 @@ class App:
     def input(self, name: str, schema: Any = None, *, bounded: bool = False, **settings: Any) -> str:
         """Declare a topic that other programs write. It is created if it is missing, so that the app can start first.
 
-        With `bounded`, nothing is appended to it any more: when a query has read all of it, its windows close.
+        With `bounded`, nothing is appended to it any more: when a query has read all of it, its windows close. In a run
+        until caught up the same holds for what queries make of bounded inputs alone.
         """
         check_name("topic", name)
         for known in self.inputs:

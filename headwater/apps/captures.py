@@ -89,7 +89,7 @@ def _listed(key: Sequence[str]) -> str:
 # Any: the settings of a capture.
 def capture_of(url: str, *, name: str | None, tables: Sequence[str], options: Mapping[str, Any]) -> AppCapture:
     """The capture that an app declares by these settings; without a name it has that of its database."""
-    known = {one.name for one in fields(CaptureConfig)} - {"paused", "id"}
+    known = {one.name for one in fields(CaptureConfig)} - {"paused", "id", "snapshot_requests"}
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)
@@ -113,6 +113,16 @@ def database_of(url: str) -> str:
             name="url", value=without_password(url), expected="an address with the name of a database, or give `name=`"
         )
     return name
+
+
+def named_tables(captures: Iterable[AppCapture]) -> dict[str, str]:
+    """The tables that captures name or declare, by topic, without a look at the databases; patterns are left out."""
+    return {
+        one[table]: table
+        for one in captures
+        for table in (*one.config.tables, *one.declared)
+        if set(table).isdisjoint("*?[")
+    }
 
 
 def with_captured_inputs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -11,6 +11,7 @@ from headwater.apps.declaration import Query
 from headwater.apps.errors import DeclarationInvalid
 from headwater.apps.home import DeclaredQuery, Home
 from headwater.apps.status import Graph, Node, QueryStatus
+from headwater.capture import CaptureStore
 from headwater.errors import NotFound, did_you_mean
 from headwater.log import Log
 
@@ -65,8 +66,10 @@ def picture(
     *,
     statuses: Mapping[str, QueryStatus] | None = None,
     labels: Mapping[str, str],
+    captures: Mapping[str, Collection[str]] | None = None,
 ) -> Graph:
-    """Return the app as nodes and edges to draw; `labels` are second lines by the name of a topic."""
+    """Return the app as nodes and edges to draw; `labels` are second lines by the name of a topic, `captures` have the topics that
+    each capture writes: one is drawn if a query reads such a topic."""
     statuses = statuses or {}
     views = {query.name for query in queries if query.kind == "view"}
     nodes: dict[str, Node] = {}
@@ -77,6 +80,12 @@ def picture(
         nodes.setdefault(name, Node(name=name, kind="view" if kind == "view" else "topic", label=labels.get(name, "")))
         return name
 
+    read = {name for query in queries for name in query.inputs}
+    for capture, topics in (captures or {}).items():
+        if read & set(topics):
+            node = f"capture {capture}"
+            nodes[node] = Node(name=node, kind="capture", label="database")
+            edges += [(node, topic(name)) for name in topics if name in read]
     for query in queries:
         status = statuses.get(query.name)
         node = f"{query.name}()"
@@ -102,4 +111,13 @@ def picture_of(home: Home, log: Log, statuses: Sequence[QueryStatus]) -> Graph:
         with contextlib.suppress(NotFound):
             labels[name] = ", ".join(log.topic(name).schema.names)
     by_name = {one.name: one for one in reversed(statuses)}  # a version on trial comes after the active one
-    return picture(home.path.name, queries, statuses=by_name, labels=labels)
+    return picture(home.path.name, queries, statuses=by_name, labels=labels, captures=captured_topics(log))
+
+
+def captured_topics(log: Log) -> dict[str, list[str]]:
+    """The topics of each capture of a log, as far as it has come to their tables."""
+    store = CaptureStore(log)
+    return {
+        name: [config.topic_of(table) for table in store.progress(name).snapshot]
+        for name, config in store.configs().items()
+    }

@@ -144,7 +144,7 @@ class Planner:
         name = self.topics.get(wanted.name, wanted.name)
         topic = self.log.topic(name)
         address = self.log.address
-        if self.end_of_input or name in self.bounded:
+        if self.end_of_input or wanted.name in self.bounded:
             options = options | {"end_of_input": "true"}
         if wanted.kind == "table" and not topic.key:
             expected = f"a topic with a key for {wanted.parameter!r}: the rows of a table replace one another"

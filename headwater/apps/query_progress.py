@@ -135,7 +135,7 @@ def _with_state(status: QueryStatus, folder: Path, query: str) -> QueryStatus:
         return status
     if not found:
         return status
-    marks = [one.watermark_us for one in found if one.watermark_us is not None]
+    marks = [one.watermark_us for one in found if one.watermark_us is not None and not one.has_ended]
     known = [*marks, *([] if status.watermark_us is None else [status.watermark_us])]
     return replace(
         status,
@@ -201,6 +201,9 @@ def held_by(states: Iterable[OperatorState], inputs: Sequence[str], *, now_us: i
     The source progress of the operator with the earliest watermark shows which of its inputs is behind.
     """
     found = list(states)
+    if found and all(one.has_ended for one in found):
+        return "all input has ended, so nothing waits for event time"
+    found = [one for one in found if not one.has_ended]
     if not found:
         return ""
     slowest = min(found, key=lambda one: NEVER if one.watermark_us is None else one.watermark_us)

@@ -280,9 +280,22 @@ class Runner:
             state=str(self.home.state),
             clock=self._clock,
             app=self.app.name,
-            bounded=frozenset(topic.name for topic in self.app.inputs if topic.bounded),
+            bounded=self._bounded_topics(),
             end_of_input=self._end_of_input,
         )
+
+    def _bounded_topics(self) -> frozenset[str]:
+        """The topics to which nothing is appended any more when a query begins to read them.
+
+        In a bounded run each query ends before those that read its output begin, so what is made of bounded topics alone
+        is bounded, too.
+        """
+        bounded = {topic.name for topic in self.app.inputs if topic.bounded}
+        if self._until_caught_up:
+            for query in self.queries:
+                if query.output is not None and bounded.issuperset(query.reads):
+                    bounded.add(query.output)
+        return frozenset(bounded)
 
     # -- continuous ---------------------------------------------------------------------------------------------------
 

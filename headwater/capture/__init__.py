@@ -3,7 +3,7 @@
 from headwater.capture.capture import Capture
 from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import Connector
-from headwater.capture.errors import CaptureChanged, SourceInvalid, SourceReplaced, SourceUnreachable
+from headwater.capture.errors import CaptureChanged, ColumnRetyped, SourceInvalid, SourceReplaced, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, SnapshotProgress, Source, SourceHealth, Table
 from headwater.capture.store import CaptureProgress, CaptureStore
 
@@ -14,6 +14,7 @@ __all__ = [
     "CaptureProgress",
     "CaptureStore",
     "Changes",
+    "ColumnRetyped",
     "Connector",
     "Misfit",
     "Piece",

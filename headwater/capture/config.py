@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
+from headwater.capture.condition import Condition
 from headwater.capture.envelope import EnvelopeName
 from headwater.errors import ArgumentInvalid
 from headwater.log.topic_rules import check_name
@@ -36,18 +38,38 @@ class CaptureConfig:
     paused: bool = False
     password_env: str | None = None
     password_file: str | None = None
+    transactions: bool = False
+    """Whether a topic `transactions` has the beginning and the end of each transaction, with the number of its changes."""
+    outbox: str | None = None
+    """The table whose insertions are events, each for the topic of its aggregate type."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Conditions by table: rows that do not meet them are left out."""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns that are captured, by table; all of them where none are named."""
+    mask: Mapping[str, str] = field(default_factory=dict)
+    """How values are hidden, by `table.column`: 'hash', 'null', or a text that stands instead."""
+    salt_env: str = "HEADWATER_CAPTURE_SALT"
+    """The environment variable with the secret of hashes."""
     id: str = ""
     """Tells captures of one name apart in a database that several logs capture; given when the capture is created."""
+    snapshot_requests: Mapping[str, str | None] = field(default_factory=dict)
+    """Tables to read by a new snapshot, each with a condition in SQL or None; the process that runs the capture takes them up."""
 
     def __post_init__(self) -> None:
         check_name("capture", self.name)
         object.__setattr__(self, "tables", tuple(self.tables))
+        object.__setattr__(self, "columns", {table: tuple(names) for table, names in self.columns.items()})
         if not self.tables:
             raise ArgumentInvalid(
                 name="tables", value=self.tables, expected="the names of tables, or patterns such as '*'"
             )
         if self.envelope not in get_args(EnvelopeName):
             raise ArgumentInvalid(name="envelope", value=self.envelope, expected="'flat' or 'debezium'")
+        for condition in self.where.values():
+            Condition(condition)
+        for masked in self.mask:
+            if not all(masked.rpartition(".")[::2]):
+                raise ArgumentInvalid(name="mask", value=masked, expected="a table and a column: customers.email")
         check_no_password(self.url)
 
     @property

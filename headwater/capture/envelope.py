@@ -3,7 +3,11 @@
 flat        the columns of the table. A topic with a key holds the table: a deletion is a tombstone. In a topic
             without one, the header `_op` says what happened.
 debezium    `before`, `after`, `op`, `ts_ms`, `source` and `transaction`, as Debezium names them, behind the columns of the
-            key; a deletion is followed by a tombstone
+            key; a deletion is followed by a tombstone. `transaction` has the id of the change's transaction and its
+            place among all changes of it, and among those of its table. `unchanged` names columns whose large value
+            the database did not send, because it had not changed
+
+With transaction markers, flat rows have the id of their transaction as the header `_transaction`.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.capture.port import Changes, Table
+from headwater.capture.transactions import FACTS
 
 TOMBSTONE = "_tombstone"
 HEADERS = "_headers"
 OPERATION_HEADER = "_op"
+TRANSACTION_HEADER = "_transaction"
 
 EnvelopeName = Literal["flat", "debezium"]
 _SOURCE = pa.struct(
@@ -31,8 +37,7 @@ _SOURCE = pa.struct(
         pa.field("sequence", pa.int64()),
     ]
 )
-
-
+_UNCHANGED = pa.list_(pa.string())
 _DELETIONS = pa.array(["d", "t"])
 
 
@@ -42,8 +47,8 @@ class Envelope(Protocol):
     def schema(self, table: Table) -> pa.Schema:
         """The columns of the topic of a table."""
 
-    def rows(self, changes: Changes) -> pa.RecordBatch:
-        """The rows of changes, with `_tombstone` where a key is deleted."""
+    def rows(self, changes: Changes, transaction: pa.StructArray | None = None) -> pa.RecordBatch:
+        """The rows of changes, with `_tombstone` where a key is deleted; `transaction` has the facts of each."""
 
 
 class Flat:
@@ -52,13 +57,25 @@ class Flat:
     def schema(self, table: Table) -> pa.Schema:
         return table.columns
 
-    def rows(self, changes: Changes) -> pa.RecordBatch:
+    def rows(self, changes: Changes, transaction: pa.StructArray | None = None) -> pa.RecordBatch:
+        headers: dict[str, pa.Array] = {}
+        if not changes.table.key:
+            headers[OPERATION_HEADER] = changes.operations
+        if transaction is not None:
+            headers[TRANSACTION_HEADER] = pc.fill_null(pc.struct_field(transaction, "id"), "")
+        rows = changes.rows
         if changes.table.key:
-            return changes.rows.append_column(TOMBSTONE, _is_deleted(changes))
-        names = pa.array([OPERATION_HEADER] * changes.count, pa.string())
-        places = pa.array(range(changes.count + 1), pa.int32())
-        headers = pa.MapArray.from_arrays(places, names, changes.operations.cast(pa.binary()))
-        return changes.rows.append_column(HEADERS, headers)
+            rows = rows.append_column(TOMBSTONE, _is_deleted(changes))
+        return rows.append_column(HEADERS, _headers(headers, changes.count)) if headers else rows
+
+
+def _headers(headers: dict[str, pa.Array], count: int) -> pa.MapArray:
+    """Headers of rows: every row has all of them."""
+    width = len(headers)
+    names = pa.array(list(headers) * count, pa.string())
+    values = pa.concat_arrays([one.cast(pa.binary()) for one in headers.values()])
+    in_rows = values.take(pa.array(np.arange(width * count).reshape(width, count).T.reshape(-1)))
+    return pa.MapArray.from_arrays(pa.array(np.arange(count + 1) * width, pa.int32()), names, in_rows)
 
 
 class Debezium:
@@ -78,10 +95,12 @@ class Debezium:
                 pa.field("op", pa.string()),
                 pa.field("ts_ms", pa.int64()),
                 pa.field("source", _SOURCE),
+                pa.field("transaction", FACTS),
+                pa.field("unchanged", _UNCHANGED),
             ]
         )
 
-    def rows(self, changes: Changes) -> pa.RecordBatch:
+    def rows(self, changes: Changes, transaction: pa.StructArray | None = None) -> pa.RecordBatch:
         schema = self.schema(changes.table)
         deleted = _is_deleted(changes)
         row = pa.StructArray.from_arrays(changes.rows.columns, fields=list(changes.table.columns))
@@ -108,6 +127,10 @@ class Debezium:
             changes.operations,
             milliseconds,
             source,
+            transaction if transaction is not None else pa.nulls(changes.count, FACTS),
+            changes.unchanged.cast(_UNCHANGED)
+            if changes.unchanged is not None
+            else pa.nulls(changes.count, _UNCHANGED),
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         return _with_tombstones(rows, deleted) if changes.table.key else rows

@@ -52,3 +52,19 @@ class SourceUnreachable(StorageError):
     why: str
     problem = "{source} cannot be reached: {why}."
     remedy = "Check that the database runs and that its address is right; the capture goes on where it was."
+
+
+@dataclass(eq=False, kw_only=True)
+class ColumnRetyped(Conflict):
+    """A column of a captured table has another type now, and its topic cannot hold both."""
+
+    table: str
+    column: str
+    before: str
+    now: str
+    topic: str
+    problem = "Column {column!r} of table {table!r} is now {now}, and topic {topic!r} has {before}."
+    remedy = (
+        "Give the column its old type again and start the capture; or drop the capture, delete the topic, and create the capture "
+        "again. Nothing was appended, and the database keeps the changes."
+    )

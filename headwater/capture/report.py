@@ -8,6 +8,7 @@ Others read the report instead of asking the database. A report without a lock i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter, deque
@@ -20,7 +21,11 @@ from typing import Literal, Self
 import orjson
 
 from headwater.capture.capture import Capture
+from headwater.capture.config import CaptureConfig
+from headwater.capture.connectors import open_source
 from headwater.capture.port import SourceHealth
+from headwater.capture.store import CaptureStore
+from headwater.errors import HeadwaterError
 from headwater.filelock import LeaderLock, is_locked
 from headwater.log.port import Log
 
@@ -54,6 +59,18 @@ class CaptureReport:
     error: str = ""
     """The last error in one line; empty after a piece was captured again."""
 
+    def with_health(self, health: SourceHealth) -> CaptureReport:
+        """The report with what a source tells of itself now."""
+        return replace(
+            self,
+            pending=health.pending,
+            unit=health.unit,
+            delay_seconds=health.delay_seconds,
+            details=dict(health.details),
+            warnings=list(health.warnings),
+            retained_bytes=health.retained_bytes,
+        )
+
 
 def report_of(log: Log, name: str) -> tuple[CaptureReport, bool]:
     """The last report of a capture, and whether a process of this machine runs the capture now."""
@@ -64,6 +81,23 @@ def report_of(log: Log, name: str) -> tuple[CaptureReport, bool]:
         return CaptureReport(), running
     known = {one.name for one in fields(CaptureReport)}
     return CaptureReport(**{key: value for key, value in body.items() if key in known}), running
+
+
+def current_report(log: Log, config: CaptureConfig) -> tuple[CaptureReport, bool, str]:
+    """The report of a capture with the health of its source now, whether a process runs it, and why its source cannot be asked.
+
+    The process that runs a capture has the health in its report. Where none does, the database is asked.
+    """
+    report, running = report_of(log, config.name)
+    if running and not config.paused and (report.error or report.pending is not None):
+        return report, running, ""
+    position = CaptureStore(log).progress(config.name).position
+    try:
+        with contextlib.closing(open_source(config)) as source:
+            health = source.health(source.first_position() if position is None else position)
+    except HeadwaterError as error:
+        return replace(report, pending=None, delay_seconds=None, retained_bytes=None), running, str(error)
+    return report.with_health(health), running, ""
 
 
 def remove_report(log: Log, name: str) -> None:
@@ -134,13 +168,7 @@ class Reporter:
         seconds = max(now - began, 1e-3)
         self._samples.append((now, dict(self._counts)))
         self._report = replace(
-            self._report,
-            pending=health.pending,
-            delay_seconds=health.delay_seconds,
-            unit=health.unit,
-            details=dict(health.details),
-            warnings=list(health.warnings),
-            retained_bytes=health.retained_bytes,
+            self._report.with_health(health),
             rows_per_second={table: (count - before.get(table, 0)) / seconds for table, count in self._counts.items()},
             rows=dict(self._counts),
             error="",

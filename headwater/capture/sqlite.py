@@ -66,6 +66,12 @@ class SqliteConnector:
 
     @classmethod
     def open(cls, config: CaptureConfig) -> SqliteSource:
+        if config.transactions:
+            raise ArgumentInvalid(
+                name="transactions",
+                value=True,
+                expected="False for SQLite, whose triggers do not know the transaction that they run in",
+            )
         return SqliteSource(config.url.removeprefix(_SCHEME), capture=config.name, tables=config.tables)
 
 
@@ -88,6 +94,7 @@ class SqliteSource:
             self._path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False
         )
         self._shapes: dict[int, _Shape] = {}
+        self._present: set[str] = set()
         self._schema_version = -1
         self._changed_ns = 0
 
@@ -113,6 +120,7 @@ class SqliteSource:
                 for table in self._unready(tables):
                     self._make_triggers(table)
         self._shapes = self._read_shapes()
+        self._present = {table.name for table in tables}
         self._schema_version = self._current_schema_version()
         return tables
 
@@ -203,6 +211,12 @@ class SqliteSource:
             "d": record("d", "old"),
         }
         conditions = {"u": f"WHEN NOT ({moved})", "k": f"WHEN {moved}"}
+        old = self._execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? AND name GLOB ?",
+            (table.name, f"{_PREFIX}{self._capture}_*_[cudk]"),
+        )
+        for (name,) in old.fetchall():  # a table that was renamed still has those of its old name
+            self._execute(f"DROP TRIGGER {_quoted(name)}")
         for letter, event in _EVENTS.items():
             trigger = _quoted(f"{_PREFIX}{self._capture}_{table.name}_{letter}")
             self._execute(f"DROP TRIGGER IF EXISTS {trigger}")
@@ -249,7 +263,7 @@ class SqliteSource:
             reached = rows[-1][0] if rows else position["id"]
             progress: dict[str, SnapshotProgress] = {}
             if reached == end:  # rows of a snapshot are appended behind all changes that they contain
-                shape = next((one for one in self._newest(self._shapes) if not _is_complete(snapshot, one)), None)
+                shape = next((one for one in self._present_shapes() if not _is_complete(snapshot, one)), None)
                 if shape is not None:
                     name = shape.table.name
                     some, progress[name], more_misfits = self._chunk(
@@ -258,10 +272,14 @@ class SqliteSource:
                     changes += [some] if some is not None else []
                     misfits += more_misfits
         whole = {**snapshot, **progress}
-        waiting = any(not _is_complete(whole, one) for one in self._newest(self._shapes))
+        waiting = any(not _is_complete(whole, one) for one in self._present_shapes())
         return Piece(
             position={"id": reached}, changes=changes, misfits=misfits, snapshot=progress, more=waiting or reached < end
         )
+
+    def _present_shapes(self) -> list[_Shape]:
+        """The newest shapes of the tables that the database still has: of a dropped one, only changes are left to read."""
+        return [one for one in self._newest(self._shapes) if one.table.name in self._present]
 
     def _newest(self, shapes: Mapping[int, _Shape]) -> list[_Shape]:
         """The newest shape of each table."""

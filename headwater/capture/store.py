@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,8 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.connectors import connector, open_source
 from headwater.capture.errors import CaptureChanged
 from headwater.capture.port import Position, SnapshotProgress
-from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
+from headwater.capture.transform import check_tables, transform_of
+from headwater.errors import ArgumentInvalid, NotFound, NotPossible, did_you_mean
 from headwater.log.port import Log
 from headwater.log.topic import Topic
 from headwater.schema import parse_schema
@@ -59,7 +60,9 @@ class CaptureStore:
         if config.name in self.configs():
             raise ArgumentInvalid(name="name", value=config.name, expected="a name that no other capture has")
         config = replace(config, url=connector(config.url).address(config.url), id=config.id or secrets.token_hex(4))
+        transform_of(config)  # the salt of hashes must be there
         with contextlib.closing(open_source(config)) as source:
+            check_tables(config, source.tables())
             source.prepare()
         self._put(config)
 
@@ -72,7 +75,13 @@ class CaptureStore:
         if known is None:
             self.create(config)
             return self.config(config.name)
-        config = replace(config, url=connector(config.url).address(config.url), paused=known.paused, id=known.id)
+        config = replace(
+            config,
+            url=connector(config.url).address(config.url),
+            paused=known.paused,
+            id=known.id,
+            snapshot_requests=known.snapshot_requests,
+        )
         for setting in FIXED_SETTINGS:
             before, now = getattr(known, setting), getattr(config, setting)
             if before != now:
@@ -115,15 +124,27 @@ class CaptureStore:
                 )
         return CaptureProgress()
 
-    def restart_snapshot(self, name: str, table: str) -> None:
-        """Read a table by a new snapshot, beside the changes that go on."""
-        progress = self.progress(name)
+    def restart_snapshot(self, name: str, table: str, *, where: str | None = None) -> None:
+        """Request a new snapshot of a table, or of its rows that meet a condition, beside the changes that go on.
+
+        A capture that runs begins with it at once.
+        """
+        config, progress = self.config(name), self.progress(name)
         if table not in progress.snapshot:
             raise NotFound(kind="captured table", name=table, near=did_you_mean(table, progress.snapshot))
-        kept = {other: one for other, one in progress.snapshot.items() if other != table}
-        self._log.append(
-            POSITIONS_TOPIC, [position_row(name, replace(progress, snapshot=kept), self._log.clock.now_us())]
-        )
+        if where is not None and config.kind not in ("postgresql", "postgres"):
+            raise NotPossible(
+                why=f"A snapshot of {config.kind} takes no condition",
+                instead="Leave out `where`: the whole table is read",
+            )
+        self._put(replace(config, snapshot_requests={**config.snapshot_requests, table: where}))
+
+    def take_requests(self, name: str, taken: Collection[str]) -> None:
+        """Forget requests for snapshots that have begun."""
+        config = self.config(name)
+        left = {table: where for table, where in config.snapshot_requests.items() if table not in taken}
+        if left != config.snapshot_requests:
+            self._put(replace(config, snapshot_requests=left))
 
     def make_topics(self) -> None:
         for number, name, schema in ((1, DEFINITIONS_TOPIC, _DEFINITIONS), (2, POSITIONS_TOPIC, _POSITIONS)):

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from headwater.apps.status import QueryStatus
     from headwater.console.history_store import HistoryStore, Key
     from headwater.log import Log
+    from headwater.services.captures import Captures, CaptureStatus
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query", "log"]
+Kind = Literal["topic", "group", "query", "capture", "log"]
 #: The series of all inputs together.
 TOTAL: tuple[Kind, str, str] = ("log", "", "rate")
 INTERVAL_SECONDS = 2.0
@@ -64,8 +65,17 @@ class TopicStatus:
 class History:
     """Measures the log and the apps every two seconds, in a thread of its own."""
 
-    def __init__(self, log: Log, queries: Queries, *, store: HistoryStore | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        queries: Queries,
+        captures: Captures | None = None,
+        *,
+        store: HistoryStore | None = None,
+    ) -> None:
         self._log = log
+        self._captures = captures
+        self._captures_due = 0.0
         self._queries = queries
         self._store = store
         self._thread: threading.Thread | None = None
@@ -78,6 +88,7 @@ class History:
         self.topics: dict[str, TopicStatus] = {}
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
+        self.captures: list[CaptureStatus] = []
         self.running: list[str] = []
         """The apps that run, as far as they answered."""
         self.silent: list[str] = []
@@ -111,7 +122,8 @@ class History:
         """Times in seconds since 1970, and values; oldest first.
 
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
-        `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch.
+        `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch; captures `rate`, `delay`,
+        `pending` and `retained`, and `table.…` for the rates of their tables.
         """
         series = self._series.get((kind, name, measure), ())
         with contextlib.suppress(RuntimeError):  # it grew during the copy
@@ -158,7 +170,7 @@ class History:
         """Measure once, now."""
         # First, because queries say which topics are inputs. Waiting for apps of other processes costs this machine
         # nothing, so it does not count.
-        went_well = [self._succeeds(self._measure_queries)]
+        went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]
         began = time.monotonic()
         went_well += [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
@@ -284,6 +296,27 @@ class History:
             name for (kind, name, _), line in tuple(self._series.items()) if kind == "query" and line[-1][0] < last
         }
         self._forget("query", queries - set(names))
+
+    def _measure_captures(self) -> None:
+        began = time.monotonic()
+        if self._captures is None or began < self._captures_due:
+            return
+        self.captures = self._captures.list_captures()
+        # A database that does not answer is asked less often.
+        self._captures_due = time.monotonic() + (time.monotonic() - began) / SHARE_MAX
+        now = time.time()
+        for one in self.captures:
+            values = {"rate": one.rows_per_second}
+            if one.delay_seconds is not None:
+                values["delay"] = one.delay_seconds
+            if one.pending is not None:
+                values["pending"] = float(one.pending)
+            if one.retained_bytes is not None:
+                values["retained"] = float(one.retained_bytes)
+            values |= {f"table.{table.table}": table.rows_per_second for table in one.tables}
+            self._note("capture", one.name, now, values)
+        known = {name for kind, name, _ in tuple(self._series) if kind == "capture"}
+        self._forget("capture", known - {one.name for one in self.captures})
 
     def _forget(self, kind: Kind, names: Set[str]) -> None:
         """Drop the series of what no longer exists: their number is bounded."""

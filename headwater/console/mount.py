@@ -19,6 +19,7 @@ from headwater.console.history import History
 from headwater.console.history_store import HistoryStore
 from headwater.console.pages import PATH
 from headwater.http.server import served_app
+from headwater.services.captures import Captures
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
 
@@ -61,7 +62,7 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        history = History(service.log, Queries(service), store=HistoryStore(service.log))
+        history = History(service.log, Queries(service), Captures(service), store=HistoryStore(service.log))
         use(
             Context(
                 host=service,

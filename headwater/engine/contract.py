@@ -69,6 +69,8 @@ class Contract:
     late_rows_max: int | None = None
     #: The whole numbers by which rows of a key are sorted, where it is not time and place; the most important first.
     order: tuple[str, ...] = ()
+    #: Whether rows of a key are in the order of their places, though the operator has an event time.
+    by_place: bool = False
     #: Whether a null in a key is a value like others; else its row is rejected.
     null_keys: bool = False
     #: Columns of the rows that are the operator's own affair, and that no side output shows.

@@ -204,7 +204,7 @@ def sorted_rows(rows: pa.Table, contract: Contract) -> pa.Table:
         order_by.append(ranks(rows.column(TOPIC)))
     if INPUT in rows.column_names:
         order_by.append(np.asarray(rows.column(INPUT)))
-    if contract.time is not None:
+    if contract.time is not None and not contract.by_place:
         order_by.append(np.asarray(micros(rows.column(contract.time))))
     order = by_hash(_hashes(rows), in_order(order_by))
     order_by.append(_hashes(rows))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.engine.columns import HASH, LIVE
 from headwater.engine.errors import StateFolderUnknown, StateMissing
-from headwater.engine.event_time import NEVER, SourceProgress, merge_learnt, merge_progress
+from headwater.engine.event_time import EVER, NEVER, SourceProgress, merge_learnt, merge_progress
 from headwater.engine.micro_batch import record_once, recorded, time_folder
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING
 from headwater.engine.state_folder import LocalFolder
@@ -44,6 +44,11 @@ class OperatorState:
     counts: dict[str, int]
     progress: SourceProgress = field(default_factory=dict)
     """The latest event time of each input and source partition, and when it was seen."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all input has ended: the watermark is then no time."""
+        return self.watermark_us is not None and self.watermark_us >= EVER
 
 
 def states(folder: Path, *, query: str | None = None, operator: str | None = None) -> Iterator[OperatorState]:

@@ -156,17 +156,19 @@ def version_column(rows: DataFrame, versions: Versions | None) -> list[Column]:
 class Follow:
     """The last row of each key, told as a changelog that retracts what it replaces. Nothing comes of a row that is equal.
 
-    With `versions`, the row with the latest time is the last one. State: one row per key.
+    With `versions`, the row with the latest time is the last one. `time` is the event time of the changes, which operators
+    behind go by. State: one row per key.
     """
 
     name: str
     key: tuple[str, ...]
     emit: Emit = "changes"
     versions: Versions | None = None
+    time: EventTime | None = None
     partitions: int | None = None
 
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        return apply(self.contract, rows, partitions=self.partitions)
+    def __call__(self, rows: DataFrame, *, timed: DataFrame | None = None) -> DataFrame:
+        return apply(self.contract, rows, timed=timed, partitions=self.partitions)
 
     def contract(self, rows: pa.Schema) -> Contract:
         places = [name for name in PLACE if name in rows.names]
@@ -183,15 +185,27 @@ class Follow:
             state=pa.schema(plain),
             output=pa.schema([rows.field(name) for name in names]),
         )
+        if self.time is not None:
+            made = replace(made, **timed(self.time))
         if self.versions is None:
             return made
         return replace(
             made,
+            by_place=False,
             step=VersionedStep(update, self.emit, self.versions.history_us),
             state=pa.schema([*plain, *VERSION_STATE]),
             event_time=WatermarkStrategy.of(self.versions.time, column=VERSION),
             late="step",
         )
+
+
+# Any: fields of a contract.
+def timed(time: EventTime, *, held_seconds: float = 0.0) -> dict[str, Any]:
+    """What a contract says whose changes carry an event time: late ones count as well, since a table must stay right."""
+    if time.scope == "key":  # the keys of the changes are others than those of the rows
+        time = replace(time, scope="partition", key_idle_timeout=None)
+    strategy = WatermarkStrategy.of(time, column=time.column)
+    return {"event_time": strategy, "late": "step", "by_place": True, "output_times": (time.later(held_seconds),)}
 
 
 @dataclass(frozen=True)

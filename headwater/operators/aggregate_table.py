@@ -7,11 +7,12 @@ from the rows that are there (`RecomputeStep`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.engine.aggregation import (
     ARGUMENT,
@@ -24,12 +25,13 @@ from headwater.engine.aggregation import (
     check_arguments,
     check_compute,
 )
-from headwater.engine.changelog import OP, paired, signs_of
+from headwater.engine.changelog import DELETE, OP, paired, signs_of
 from headwater.engine.columns import ALL, KEY
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.errors import ChangelogInvalid
-from headwater.engine.event_time import BatchTime
-from headwater.engine.rows import ranks
+from headwater.engine.event_time import NEVER, BatchTime
+from headwater.engine.operator import event_time_of
+from headwater.engine.rows import micros, ranks
 from headwater.engine.spark_plan import apply, default_name
 from headwater.engine.suppress import HeldChanges, Suppress
 from headwater.engine.table_changes import Emit, check_emit, codes, emitted
@@ -45,6 +47,7 @@ from headwater.engine.table_input import (
     names_of,
     operation,
     places,
+    timed,
     version_column,
 )
 from headwater.engine.table_read import as_table
@@ -52,9 +55,10 @@ from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.approximate import Approximate
 from headwater.operators.aggregates.numbers import steady
 from headwater.operators.aggregates.values import CollectList, First, Last
+from headwater.schema.event_time import EventTime
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: What the columns of a primary key are called on their way, beside groups and arguments that may be made of the same.
 ROW_KEY = "_row_"
@@ -62,6 +66,8 @@ ROW_KEY = "_row_"
 ROWS = "rows"
 #: What first, last and collect_list go by.
 ORDER = "_order"
+#: The event time of a change, and the latest of those of a group.
+CHANGED_AT = "_changed_at"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +82,8 @@ class AggregateTable:
     one row per group. With any other among them, the arguments of all rows are kept, and a group that changes is computed
     again. With `emit=Suppress(…)` the changes of a group are held back for a time, or until there are so many, and emitted as one
     correction. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
-    collect_list go.
+    collect_list go. With `time`, a column of event time, each result has it, too: the latest time of the changes that made the
+    result. Operators that go by event time can follow.
 
     >>> from headwater.operators import AggregateTable, agg
     >>> AggregateTable(by="country", compute={"customers": agg.count()}, key="id").by
@@ -88,6 +95,7 @@ class AggregateTable:
     key: Names | None = None
     order_by: str | None = None
     emit: Emit | Suppress = "changes"
+    time: EventTime | str | None = None
     partitions: int | None = None
     name: str | None = None
 
@@ -101,6 +109,9 @@ class AggregateTable:
             if one.by_place:
                 expected = "`order_by` a column that has the order of arrival, such as one that `RowId` adds"
                 raise ArgumentInvalid(name=f"compute[{name!r}]", value=one, expected=expected)
+        if self._time is not None and self._time.column in (*names_of(self.by), *self.compute):
+            expected = "a column that is neither in `by` nor the name of an aggregate: the result has it beside them"
+            raise ArgumentInvalid(name="time", value=self._time.column, expected=expected)
         if self.order_by is None:
             for name, one in self.compute.items():
                 if isinstance(one, First | Last | CollectList):
@@ -120,11 +131,20 @@ class AggregateTable:
         """What a batch emits: of changes that are held back, one correction per group."""
         return "changes" if isinstance(self.emit, Suppress) else self.emit
 
+    @property
+    def _time(self) -> EventTime | None:
+        return EventTime(self.time) if isinstance(self.time, str) else self.time
+
     def __call__(self, rows: TableLike) -> DataFrame:
+        if isinstance(self.time, str):  # with the settings that the column carries
+            time = event_time_of(frame_of(rows), self.time, operator=self.name or "AggregateTable")
+            return replace(self, time=time, name=self.called)(rows)
         key = key_of(rows, self.key)
         frame = as_table(frame_of(rows), key, operator=self.name or type(self).__name__)
         versions = Versions.of(rows, frame)
         made = self._prepared(frame, key, versions)
+        # A deletion without a time gets one below; where the watermark is recorded is found in the column as it came.
+        timed = None if self._time is None else frame.selectExpr(f"`{self._time.column}` AS {CHANGED_AT}")
         keys = tuple(name for name in made.columns if name.startswith(ROW_KEY))
         if keys:
             follow = Follow(
@@ -132,14 +152,19 @@ class AggregateTable:
                 key=keys,
                 emit=self.emit_of_batch,
                 versions=versions,
+                time=None if self._time is None else replace(self._time, column=CHANGED_AT),
                 partitions=self.partitions,
             )
-            made = follow(made).drop(*keys)
-        results = apply(self.contract, made, partitions=self.partitions if names_of(self.by) else 1)
+            made, timed = follow(made, timed=None if versions is not None else timed).drop(*keys), None
+        results = apply(self.contract, made, timed=timed, partitions=self.partitions if names_of(self.by) else 1)
         if not isinstance(self.emit, Suppress):
             return results
         held = HeldChanges(
-            name=f"{self.called}-held", key=names_of(self.by), suppress=self.emit, partitions=self.partitions
+            name=f"{self.called}-held",
+            key=names_of(self.by),
+            suppress=self.emit,
+            time=self._time,
+            partitions=self.partitions,
         )
         return held(results)
 
@@ -156,20 +181,24 @@ class AggregateTable:
         if self.order_by is not None:
             check_names("order_by", [self.order_by], rows, operator=called)
             columns[ORDER] = F.col(f"`{self.order_by}`")
+        does = operation(rows, keyed=key is not None)
+        if self._time is not None:
+            columns[CHANGED_AT] = changed_at(rows, self._time.column, does, operator=called)
         columns |= {f"{ROW_KEY}{name}": F.col(f"`{name}`") for name in key or ()}
         made = (column.alias(name) for name, column in columns.items())
-        return rows.select(
-            *made, operation(rows, keyed=key is not None), *places(rows), *version_column(rows, versions)
-        )
+        return rows.select(*made, does, *places(rows), *version_column(rows, versions))
 
     def contract(self, rows: pa.Schema) -> Contract:
         plain = Computation.over(self.compute, rows)
         computation = Computation(steady(plain.compute, plain.kinds), plain.kinds)
         step = (
-            RetractStep(self.called, computation, self.emit_of_batch)
+            RetractStep(self.called, computation, self.emit_of_batch, self._time_field(rows))
             if computation.invertible
-            else RecomputeStep(self.called, plain, self.emit_of_batch, rows)
+            else RecomputeStep(self.called, plain, self.emit_of_batch, rows, self._time_field(rows))
         )
+        times = {} if self._time is None else timed(replace(self._time, column=CHANGED_AT))
+        if self._time is not None:
+            times["output_times"] = (self._time,)
         shown = [rows.field(name) for name in self.groups if name != ALL]
         return Contract(
             name=self.called,
@@ -177,8 +206,13 @@ class AggregateTable:
             key=self.groups,
             rows=rows,
             state=step.state(),
-            output=pa.schema([*shown, pa.field(OP, pa.string()), *computation.results]),
+            output=pa.schema([*shown, pa.field(OP, pa.string()), *computation.results, *step.time_fields]),
+            **times,
         )
+
+    def _time_field(self, rows: pa.Schema) -> pa.Field | None:
+        """The column of event time in the result."""
+        return None if self._time is None else pa.field(self._time.column, rows.field(CHANGED_AT).type)
 
 
 @dataclass(frozen=True)
@@ -188,9 +222,15 @@ class RetractStep:
     operator: str
     computation: Computation
     emit: Emit
+    time: pa.Field | None = None
+
+    @property
+    def time_fields(self) -> list[pa.Field]:
+        return [] if self.time is None else [self.time]
 
     def state(self) -> pa.Schema:
-        return pa.schema([*self.computation.partials, pa.field(ROWS, pa.int64())])
+        times = [] if self.time is None else [pa.field(CHANGED_AT, pa.int64())]
+        return pa.schema([*self.computation.partials, pa.field(ROWS, pa.int64()), *times])
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - it has no timers
         return emitted(self._net, state, rows, emit=self.emit)
@@ -219,7 +259,7 @@ class RetractStep:
         partials = self.computation.lift(rows, Order(nowhere, nowhere), groups)
         if sign < 0:
             partials = self.computation.remove(partials)
-        return self._table(keys[groups.starts], partials, sign * groups.sizes())
+        return self._table(keys[groups.starts], partials, sign * groups.sizes(), self._latest(rows, groups))
 
     def _merged(self, parts: pa.Table) -> pa.Table:
         keys = np.asarray(parts.column(KEY).combine_chunks())
@@ -228,14 +268,23 @@ class RetractStep:
         groups = Groups.of(keys)
         counts = np.asarray(parts.column(ROWS).combine_chunks())
         totals = np.add.reduceat(counts, groups.starts) if groups.count else counts
-        return self._table(keys[groups.starts], self.computation.merge(parts, groups), totals)
+        return self._table(
+            keys[groups.starts], self.computation.merge(parts, groups), totals, self._latest(parts, groups)
+        )
 
-    def _table(self, keys: Int64s, partials: pa.Table, counts: Int64s) -> pa.Table:
-        columns = [pa.array(keys, pa.int64()), *partials.columns, pa.array(counts, pa.int64())]
-        return pa.table(columns, names=[KEY, *partials.column_names, ROWS])
+    def _latest(self, rows: pa.Table, groups: Groups) -> pa.Table:
+        """The latest time of each group, whether rows came or were retracted."""
+        if self.time is None:
+            return pa.table({})
+        return pa.table({CHANGED_AT: pa.array(latest(rows, groups), pa.int64())})
+
+    def _table(self, keys: Int64s, partials: pa.Table, counts: Int64s, times: pa.Table) -> pa.Table:
+        columns = [pa.array(keys, pa.int64()), *partials.columns, pa.array(counts, pa.int64()), *times.columns]
+        return pa.table(columns, names=[KEY, *partials.column_names, ROWS, *times.column_names])
 
     def _results(self, state: pa.Table) -> pa.Table:
-        return self.computation.finish(state).add_column(0, KEY, state.column(KEY))
+        results = self.computation.finish(state).add_column(0, KEY, state.column(KEY))
+        return results if self.time is None else with_time(results, self.time, state.column(CHANGED_AT))
 
 
 @dataclass(frozen=True)
@@ -246,10 +295,16 @@ class RecomputeStep:
     computation: Computation
     emit: Emit
     rows: pa.Schema
+    time: pa.Field | None = None
+
+    @property
+    def time_fields(self) -> list[pa.Field]:
+        return [] if self.time is None else [self.time]
 
     def state(self) -> pa.Schema:
         kept = [one for one in self.rows if one.name.startswith(ARGUMENT) or one.name == ORDER]
-        return pa.schema([*kept, pa.field(ROWS, pa.int64())])
+        times = [] if self.time is None else [pa.field(CHANGED_AT, pa.int64())]
+        return pa.schema([*kept, pa.field(ROWS, pa.int64()), *times])
 
     def __call__(self, state: pa.Table, rows: pa.Table, time: BatchTime) -> StepResult:  # noqa: ARG002 - it has no timers
         return emitted(self._net, state, rows, emit=self.emit)
@@ -259,7 +314,7 @@ class RecomputeStep:
         return self._results(state)
 
     def _net(self, state: pa.Table, rows: pa.Table) -> StepResult:
-        names = [KEY, *(name for name in self.state().names if name != ROWS)]
+        names = [KEY, *(name for name in self.state().names if name not in (ROWS, CHANGED_AT))]
         both = pa.concat_tables([state.select(names), rows.select(names)]).combine_chunks()
         times = np.concatenate([np.asarray(state.column(ROWS).combine_chunks()), signs_of(rows.column(OP))])
         content = codes(both, names)
@@ -269,7 +324,17 @@ class RecomputeStep:
         first[content[::-1]] = np.arange(len(content))[::-1]
         held = counts > 0
         after = both.take(pa.array(first[held])).append_column(ROWS, pa.array(counts[held], pa.int64()))
+        if self.time is not None:
+            after = after.append_column(CHANGED_AT, pa.array(self._latest(state, rows, after), pa.int64()))
         return StepResult(after, paired(self._results(state), self._results(after), by=[KEY]))
+
+    def _latest(self, state: pa.Table, rows: pa.Table, after: pa.Table) -> Int64s:
+        """For each row of the state that follows the latest time of its group, whether rows came or were retracted."""
+        times = np.full(int(max(_keys(one).max(initial=-1) for one in (state, rows))) + 1, NEVER, np.int64)
+        for one in (state, rows):
+            np.maximum.at(times, _keys(one), _micros(one))
+        found: Int64s = times[_keys(after)]
+        return found
 
     def _results(self, state: pa.Table) -> pa.Table:
         times = np.asarray(state.column(ROWS).combine_chunks())
@@ -283,7 +348,41 @@ class RecomputeStep:
         places = Order(at[order], np.arange(len(order)))
         partials = self.computation.lift(rows.take(pa.array(order)), places, groups)
         results = self.computation.finish(partials)
-        return results.add_column(0, KEY, pa.array(keys[order][groups.starts], pa.int64()))
+        results = results.add_column(0, KEY, pa.array(keys[order][groups.starts], pa.int64()))
+        if self.time is None:
+            return results
+        return with_time(results, self.time, pa.array(latest(rows.take(pa.array(order)), groups), pa.int64()))
+
+
+def changed_at(rows: DataFrame, column: str, does: Column, *, operator: str) -> Column:
+    """The event time of each change; a deletion that has none changes the result, and not the time of it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    check_names("time", [column], rows, operator=operator)
+    kind = rows.schema[column].dataType
+    if kind.typeName() not in ("timestamp", "timestamp_ntz"):
+        raise ArgumentInvalid(name="time", value=f"{column} ({kind.typeName()})", expected="a column of timestamps")
+    never = F.lit("1970-01-01 00:00:00").cast(kind)
+    return F.coalesce(F.col(f"`{column}`"), F.when(does == DELETE, never))
+
+
+def latest(rows: pa.Table, groups: Groups) -> Int64s:
+    """The latest time of each group."""
+    times = _micros(rows)
+    return np.maximum.reduceat(times, groups.starts) if groups.count else times
+
+
+def with_time(results: pa.Table, time: pa.Field, times: pa.Array | pa.ChunkedArray) -> pa.Table:
+    column = times.cast(pa.timestamp("us", tz=time.type.tz)).cast(time.type)
+    return results.append_column(time, column)
+
+
+def _micros(rows: pa.Table) -> Int64s:
+    return np.asarray(pc.fill_null(micros(rows.column(CHANGED_AT)), NEVER).combine_chunks())
+
+
+def _keys(rows: pa.Table) -> Int64s:
+    return np.asarray(rows.column(KEY).combine_chunks())
 
 
 def check_counts(operator: str, counts: Int64s) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from headwater.apps.metrics import Metric, metrics
 from headwater.errors import NotFound
+from headwater.services.callers import EVERY
+from headwater.services.captures import Captures
 from headwater.services.queries import Queries
 from headwater.services.route import Service, route
 
@@ -26,8 +28,36 @@ class Metrics(Service):
         )
         for status, count in sorted(host.audit.unrecorded.items() if host.audit else ()):
             refused.add(count, status=str(status))
-        own = [streams, refused, *self._alerts(), *(self._kafka() if host.settings.kafka_names else ())]
+        own = [
+            streams,
+            refused,
+            *self._captures(),
+            *self._alerts(),
+            *(self._kafka() if host.settings.kafka_names else ()),
+        ]
         return text + "\n".join(metric.text() for metric in own if metric.samples) + "\n"
+
+    def _captures(self) -> Iterable[Metric]:
+        if not self.caller.may("read", EVERY):  # captures belong to the whole log
+            return []
+        found = Captures(self.host, self.caller).list_captures()
+        running = Metric(name="headwater_capture_running", help="1 if a process runs the capture.")
+        delay = Metric(name="headwater_capture_delay_seconds", help="Age of the oldest change that is not captured.")
+        pending = Metric(name="headwater_capture_pending", help="Changes or bytes that are not captured.")
+        retained = Metric(name="headwater_capture_retained_bytes", help="What the database keeps for the capture.")
+        rows = Metric(name="headwater_capture_rows_total", help="Rows captured.", kind="counter")
+        rate = Metric(name="headwater_capture_rows_per_second", help="Rows captured per second, by table.")
+        share = Metric(name="headwater_capture_snapshot_share", help="How much of a snapshot is read, from 0 to 1.")
+        for one in found:
+            running.add(one.running, capture=one.name)
+            delay.add(one.delay_seconds, capture=one.name)
+            pending.add(one.pending, capture=one.name, unit=one.pending_unit)
+            retained.add(one.retained_bytes, capture=one.name)
+            rows.add(one.rows, capture=one.name)
+            for table in one.tables:
+                rate.add(table.rows_per_second, capture=one.name, table=table.table)
+                share.add(table.snapshot_share, capture=one.name, table=table.table)
+        return running, delay, pending, retained, rows, rate, share
 
     def _alerts(self) -> Iterable[Metric]:
         firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")

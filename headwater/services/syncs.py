@@ -9,9 +9,9 @@ from typing import Literal
 from headwater.errors import HeadwaterError
 from headwater.services.route import Service, route
 from headwater.sinks.retry import RetryLater
-from headwater.sync import SyncConfig, SyncStore, TargetTable
+from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison, TargetTable
 from headwater.sync.config import Mode
-from headwater.sync.sync import topic_tables
+from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 
 State = Literal["new", "in sync", "behind", "paused", "unreachable"]
@@ -64,6 +64,7 @@ class Syncs(Service):
         table: str = "{table}",
         mode: Mode = "current",
         dead_letters: bool = False,
+        transactions: bool = False,
         options: dict[str, str] | None = None,
         password_env: str | None = None,
         password_file: str | None = None,
@@ -76,6 +77,7 @@ class Syncs(Service):
             table=table,
             mode=mode,
             dead_letters=dead_letters,
+            transactions=transactions,
             options=options or {},
             password_env=password_env,
             password_file=password_file,
@@ -91,6 +93,22 @@ class Syncs(Service):
     def resume(self, name: str) -> SyncStatus:
         """Let a paused sync go on."""
         return self._status(self._store.set_paused(name, False))
+
+    @route("POST", "/syncs/{name}/compare", scope="admin:*")
+    def compare(self, name: str, *, repair: bool = False) -> list[TableComparison]:
+        """Compare the target with its topics, key by key; with `repair`, correct the rows that differ."""
+        config = self._store.config(name)
+        with contextlib.closing(open_target(config)) as target:
+            return Sync(self.log, config, target).compare(repair=repair)
+
+    @route("POST", "/syncs/{name}/rebuild", scope="admin:*")
+    def rebuild(self, name: str, *, topic: str | None = None) -> int:
+        """Make the tables of a target again from the whole topics, and return the number of rows.
+
+        A process that runs the sync stops: run it again afterwards.
+        """
+        with Sync.open(self.log, name) as sync:
+            return sync.rebuild(topic)
 
     @route("DELETE", "/syncs/{name}", scope="admin:*")
     def drop(self, name: str) -> None:

@@ -79,25 +79,25 @@ class SearchSink(DriverSink):
                 raise ColumnMisfit(target=self.name, column=name, why="is to be searched, but not among the columns")
             if not pa.types.is_string(columns.field(name).type):
                 raise ColumnMisfit(target=self.name, column=name, why=f"is {columns.field(name).type}, and not text")
-        self._index()
+        self.index()
 
     def begin(self, batch: MicroBatch) -> bool:
         before = self._progress(batch)
         progress = before.admit(self.name, batch)
         if progress != before:
-            with self._writing() as writer:
-                self._remember(writer, batch, progress)
+            with self.writing() as writer:
+                self.remember(writer, batch.query, progress.as_json())
         return progress.has(batch)
 
     def apply(self, changes: Changes, batch: MicroBatch, refusals: Refusals) -> None:
-        with self._writing() as writer:  # one writer at a time
+        with self.writing() as writer:  # one writer at a time
             progress = self._progress(batch).admit(self.name, batch)
             if progress.has(batch):
                 return
             for key in key_texts(changes.gone, self.keys):
                 writer.delete_documents_by_term(KEY, key)
-            self._put(writer, changes.rows)
-            self._remember(writer, batch, progress.after(batch))
+            self.put(writer, changes.rows)
+            self.remember(writer, batch.query, progress.after(batch).as_json())
             reach("delivery.written")
             refusals.post()
 
@@ -108,7 +108,7 @@ class SearchSink(DriverSink):
         """
         if not (Path(self.path) / "meta.json").exists():
             raise NotFound(kind="index", name=str(self.path))
-        index = self._index()
+        index = self.index()
         searcher = index.searcher()
         query, _ = index.parse_query_lenient(text, list(self.texts))
         found = []
@@ -119,7 +119,8 @@ class SearchSink(DriverSink):
         return found
 
     # Any: tantivy's objects have no types.
-    def _put(self, writer: Any, rows: pa.Table) -> None:
+    def put(self, writer: Any, rows: pa.Table) -> None:
+        """Add or replace the documents of rows."""
         from tantivy import Document
 
         if not rows.num_rows:
@@ -136,24 +137,31 @@ class SearchSink(DriverSink):
                     document.add_text(name, value)
             writer.add_document(document)
 
-    def _remember(self, writer: Any, batch: MicroBatch, progress: Progress) -> None:
+    def remember(self, writer: Any, name: str, progress: bytes) -> None:
+        """Put a document with the progress of a query or a sync into the next commit."""
         from tantivy import Document
 
-        writer.delete_documents_by_term(QUERY, batch.query)
+        writer.delete_documents_by_term(QUERY, name)
         document = Document()
-        document.add_text(QUERY, batch.query)
-        document.add_bytes(PROGRESS, progress.as_json())
+        document.add_text(QUERY, name)
+        document.add_bytes(PROGRESS, progress)
         writer.add_document(document)
 
     def _progress(self, batch: MicroBatch) -> Progress:
+        return Progress.from_json(self.remembered(batch.query))
+
+    def remembered(self, name: str) -> bytes | None:
+        """The progress of a query or a sync in the last commit; None if there is none."""
         from tantivy import Query
 
-        index = self._index()
+        index = self.index()
         searcher: Searcher = index.searcher()
-        found = searcher.search(Query.term_query(index.schema, QUERY, batch.query), 1).hits
-        return Progress.from_json(searcher.doc(found[0][1]).get_first(PROGRESS) if found else None)
+        found = searcher.search(Query.term_query(index.schema, QUERY, name), 1).hits
+        content = searcher.doc(found[0][1]).get_first(PROGRESS) if found else None
+        return None if content is None else bytes(content)
 
-    def _index(self) -> Index:
+    def index(self) -> Index:
+        """Open the index, or create it."""
         require("tantivy", extra="search")
         from tantivy import Index, SchemaBuilder
 
@@ -171,10 +179,10 @@ class SearchSink(DriverSink):
             self._explain(error)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[Any]:
+    def writing(self) -> Iterator[Any]:
         """The one writer of the index. What was added counts when the block ends well."""
         try:
-            writer = self._index().writer(heap_size=WRITER_BYTES, num_threads=1)
+            writer = self.index().writer(heap_size=WRITER_BYTES, num_threads=1)
         except ValueError as error:
             self._explain(error)
         try:

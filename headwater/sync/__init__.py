@@ -1,5 +1,6 @@
 """Systems kept in sync: the tables that topics hold, applied to databases, caches, indexes and lakes."""
 
+from headwater.sync.comparison import Difference, TableComparison
 from headwater.sync.config import SyncConfig
 from headwater.sync.errors import ChangeRefused, SyncFenced, SyncInvalid, TargetRefused, TopicGap
 from headwater.sync.port import Position, Step, TableChanges, Target, TargetTable
@@ -10,6 +11,7 @@ from headwater.sync.targets import TargetKind
 __all__ = [
     "Applied",
     "ChangeRefused",
+    "Difference",
     "Position",
     "Step",
     "Sync",
@@ -18,6 +20,7 @@ __all__ = [
     "SyncInvalid",
     "SyncStore",
     "TableChanges",
+    "TableComparison",
     "Target",
     "TargetKind",
     "TargetRefused",

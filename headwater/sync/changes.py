@@ -21,6 +21,9 @@ from headwater.sync.port import Step, TargetTable
 
 TOMBSTONE = "_tombstone"
 AT = "_at"
+#: The columns of a row whose values the database did not send, in the envelope and here.
+UNCHANGED_FIELD, UNCHANGED = "unchanged", "_unchanged"
+_NAMES = pa.list_(pa.string())
 _PLACE = ("_partition", "_offset", "_appended_at")
 _ENVELOPE = ("before", "after", "op", "ts_ms")
 Places = npt.NDArray[np.int64]
@@ -50,13 +53,19 @@ class TopicChanges:
 
 
 def read_changes(
-    log: Log, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int], *, rows_max: int
+    log: Log,
+    topic: Topic,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    rows_max: int,
+    transactions: bool = False,
 ) -> TopicChanges:
-    """Read what follows a position, at most `rows_max` rows."""
+    """Read what follows a position, at most `rows_max` rows; with `transactions`, with the id of each row's transaction."""
     oldest = log.start_offsets(topic.name)
     offsets = {number: max(starts.get(number, 0), oldest.get(number, 0)) for number in ends}
     behind = [number for number, end in ends.items() if offsets[number] < end]
-    names = [*topic.schema.names, TOMBSTONE, *_PLACE]
+    names = [*topic.schema.names, TOMBSTONE, *_PLACE, *(["_headers"] if transactions else [])]
     streams = [
         log.read_range(topic.name, number, start=offsets[number], stop=ends[number], columns=names) for number in behind
     ]
@@ -74,7 +83,21 @@ def read_changes(
     else:
         offsets |= {number: ends[number] for number in behind}  # compaction may have removed the last rows
     more = any(offsets[number] < ends[number] for number in behind)
-    return TopicChanges(rows=_plain(topic, parts), offsets=offsets, more=more)
+    rows = _plain(topic, parts)
+    if transactions:
+        rows = rows.append_column("_transaction", _transactions(topic, parts))
+    return TopicChanges(rows=rows, offsets=offsets, more=more)
+
+
+def _transactions(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Array:
+    """The id of the transaction of each row: in the envelope, or in a header; null where there is none."""
+    if not batches:
+        return pa.array([], pa.string())
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if is_enveloped(topic.schema) and "transaction" in topic.schema.names:
+        return pc.struct_field(table.column("transaction").combine_chunks(), "id")
+    headers = table.column("_headers").combine_chunks()
+    return pc.map_lookup(headers, pa.scalar("_transaction"), "last").cast(pa.string())
 
 
 def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -90,8 +113,9 @@ def _plain(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     columns = table_columns(topic)
     place = [("_partition", pa.int32()), ("_offset", pa.int64())]
     schema = pa.schema([*columns, (TOMBSTONE, pa.bool_()), (AT, pa.int64()), *place])
+    unchanged = is_enveloped(topic.schema) and UNCHANGED_FIELD in topic.schema.names
     if not batches:
-        return schema.empty_table()
+        return schema.append(pa.field(UNCHANGED, _NAMES)).empty_table() if unchanged else schema.empty_table()
     table = pa.Table.from_batches(batches).combine_chunks()
     gone = table.column(TOMBSTONE).fill_null(False)
     at = table.column("_appended_at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -106,9 +130,40 @@ def _plain(topic: Topic, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         ]
     else:
         arrays = [table.column(one.name) for one in columns]
-    return pa.Table.from_arrays(
+    rows = pa.Table.from_arrays(
         [*arrays, gone, at, table.column("_partition").cast(pa.int32()), table.column("_offset")], schema=schema
     )
+    if not unchanged:
+        return rows
+    names = pc.if_else(gone, pa.scalar([], _NAMES), table.column(UNCHANGED_FIELD).cast(_NAMES))
+    return _filled(rows.append_column(UNCHANGED, names), topic.key)
+
+
+def _filled(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Fill in values that the database did not send because they had not changed, from an earlier row of the key."""
+    names: list[list[str]] = [one or [] for one in rows.column(UNCHANGED).to_pylist()]
+    if not any(names):
+        return rows
+    columns = {name: rows.column(name).to_pylist() for name in {one for some in names for one in some}}
+    gone = rows.column(TOMBSTONE).to_pylist()
+    last: dict[object, int] = {}
+    for place, one in enumerate(zip(*(rows.column(name).to_pylist() for name in key), strict=True)):
+        before = last.get(one)
+        if names[place] and before is not None and not gone[before]:
+            for name in names[place]:
+                columns[name][place] = columns[name][before]
+            names[place] = [name for name in names[place] if name in names[before]]
+        last[one] = place
+    for name, values in columns.items():
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+    place_of = rows.schema.get_field_index(UNCHANGED)
+    return rows.set_column(place_of, rows.schema.field(place_of), pa.array(names, _NAMES))
+
+
+def is_partial(steps: Sequence[Step], table: TargetTable) -> bool:
+    """Whether a row lacks values that are in no earlier row of its key."""
+    return any(step.rows.num_columns < len(table.columns) for step in steps)
 
 
 def null_keys(rows: pa.Table, key: Sequence[str]) -> Places:
@@ -136,9 +191,23 @@ def collapsed(rows: pa.Table, table: TargetTable) -> list[Step]:
     if len(last) < rows.num_rows:
         rows = rows.take(last.combine_chunks().sort())
     gone = rows.column(TOMBSTONE)
-    return [
-        Step(gone=rows.filter(gone).select(table.key), rows=rows.filter(pc.invert(gone)).select(table.columns.names))
-    ]
+    there = rows.filter(pc.invert(gone))
+    removed = rows.filter(gone).select(table.key)
+    names = table.columns.names
+    if (
+        UNCHANGED not in rows.column_names
+        or not pc.any(pc.greater(pc.list_value_length(there.column(UNCHANGED)), 0)).as_py()
+    ):
+        return [Step(gone=removed, rows=there.select(names))]
+    # Rows that lack values have a step of their own, without these columns: the target keeps what it has there.
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, missing in enumerate(there.column(UNCHANGED).to_pylist()):
+        groups.setdefault(tuple(sorted(missing or ())), []).append(place)
+    steps = [Step(gone=removed, rows=there.slice(0, 0).select(names))]
+    for absent, places in groups.items():
+        some = there.take(pa.array(places, pa.int64()))
+        steps.append(Step(gone=removed.slice(0, 0), rows=some.select([name for name in names if name not in absent])))
+    return steps
 
 
 def in_order(rows: pa.Table, table: TargetTable) -> list[Step]:

@@ -36,6 +36,7 @@ class SyncConfig:
     table: str = "{table}"
     mode: Mode = "current"
     dead_letters: bool = False
+    transactions: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
     password_env: str | None = None
@@ -66,6 +67,26 @@ class SyncConfig:
     def password(self) -> str | None:
         """Read the password; None if neither variable nor file is named."""
         return read_password(self.password_env, self.password_file)
+
+    def check_options(self, known: Mapping[str, str]) -> dict[str, str]:
+        """The options of the target with defaults; raises if the target has no such option."""
+        for name in self.options:
+            if name not in known:
+                expected = f"one of {', '.join(known)}" if known else "none: this target has no options"
+                raise ArgumentInvalid(name="option", value=name, expected=expected)
+        return {**known, **self.options}
+
+    def check_current(self) -> None:
+        """Raise if the sync asks for history, which this target does not keep."""
+        if self.mode != "current":
+            expected = "'current'; delta:// and parquet:// targets keep the history"
+            raise ArgumentInvalid(name="mode", value=self.mode, expected=expected)
+
+    def check_no_transactions(self) -> None:
+        """Raise if the sync asks for whole transactions, which this target cannot apply: its tables change one by one."""
+        if self.transactions:
+            expected = "a database or Redis as the target; this one has no transactions over several tables"
+            raise ArgumentInvalid(name="transactions", value=True, expected=expected)
 
     def to_json(self) -> str:
         return orjson.dumps(asdict(self)).decode()

@@ -26,6 +26,8 @@ Row = tuple[Any, ...]
 class DatabaseTarget(ABC):
     """A SQL database as a target. Subclasses say how it is connected to, and how rows go in."""
 
+    #: Whether rows may lack columns, which then keep their values.
+    takes_parts = True
     #: What stands for a value in a statement.
     placeholder = "?"
     #: The type of text in a primary key.
@@ -85,6 +87,14 @@ class DatabaseTarget(ABC):
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
+    def _table(self, name: str) -> str:
+        """The name of a table as SQL takes it."""
+        return self.quoted(name)
+
+    def _restored(self, rows: pa.Table, columns: pa.Schema) -> pa.Table:  # noqa: ARG002
+        """Rows that were selected, with the values that `stored` has."""
+        return rows
+
     def _selected(self, column: pa.Field) -> str:
         """How a column is selected so that its value is the one that `stored` has."""
         return self.quoted(column.name)
@@ -107,13 +117,13 @@ class DatabaseTarget(ABC):
             for column in table.columns:
                 if column.name not in existing:
                     kind = self._checked_type(table, column)
-                    self._execute(f"ALTER TABLE {self.quoted(table.name)} ADD COLUMN {self.quoted(column.name)} {kind}")
+                    self._execute(f"ALTER TABLE {self._table(table.name)} ADD COLUMN {self.quoted(column.name)} {kind}")
 
     def _create(self, table: TargetTable) -> None:
         columns = [f"{self.quoted(one.name)} {self._checked_type(table, one)}" for one in table.columns]
         key = ", ".join(map(self.quoted, table.key))
         self._execute(
-            f"CREATE TABLE IF NOT EXISTS {self.quoted(table.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+            f"CREATE TABLE IF NOT EXISTS {self._table(table.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
         )
 
     def _checked_type(self, table: TargetTable, column: pa.Field) -> str:
@@ -130,7 +140,7 @@ class DatabaseTarget(ABC):
         with self._session():
             return self._stored_position(table.topic)
 
-    def _stored_position(self, topic: str) -> Position | None:
+    def _stored_position(self, topic: str, *, lock: bool = False) -> Position | None:
         if not self._has_positions:
             self._execute(
                 f"CREATE TABLE IF NOT EXISTS {POSITIONS} (sync {self.key_text} NOT NULL, topic {self.key_text} NOT NULL, position TEXT NOT NULL, PRIMARY KEY (sync, topic))"
@@ -138,7 +148,7 @@ class DatabaseTarget(ABC):
             self._has_positions = True
         mark = self.placeholder
         rows = self._execute(
-            f"SELECT position FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}{self._for_update}",
+            f"SELECT position FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}{self._for_update if lock else ''}",
             (self._sync, topic),
         )
         return Position.from_json(rows[0][0]) if rows else None
@@ -149,7 +159,7 @@ class DatabaseTarget(ABC):
                 self._stored_position(one.table.topic)  # outside of the transaction: it may create the table
             with contextlib.suppress(_TrialOver), self._transaction(write=True):
                 for one in changes:
-                    if is_pending(self._sync, self._stored_position(one.table.topic), one):
+                    if is_pending(self._sync, self._stored_position(one.table.topic, lock=True), one):
                         for step in one.steps:
                             self._apply_step(one.table, step)
                         self._put_position(one.table.topic, one.after)
@@ -176,13 +186,17 @@ class DatabaseTarget(ABC):
         )
 
     def scan(self, table: TargetTable) -> tuple[Position | None, Iterator[pa.Table]]:
-        return self.position(table), self._scanned(table)
+        self.position(table)  # outside of the transaction: it may create the table of positions
+        found = self._scanned(table)
+        return next(found), found  # the position comes first
 
-    def _scanned(self, table: TargetTable) -> Iterator[pa.Table]:
+    def _scanned(self, table: TargetTable) -> Iterator[Position | pa.Table | None]:
+        """The position of a table, and then its rows, in one transaction."""
         shape = self.stored(table.columns.empty_table()).schema
         columns = ", ".join(self._selected(one) for one in table.columns)
         with self._session(), self._transaction(write=False):
-            for rows in self._stream(f"SELECT {columns} FROM {self.quoted(table.name)}"):
+            yield self._stored_position(table.topic)
+            for rows in self._stream(f"SELECT {columns} FROM {self._table(table.name)}"):
                 values = zip(*rows, strict=True)
                 try:
                     arrays = [pa.array(some, one.type) for some, one in zip(values, shape, strict=True)]
@@ -192,7 +206,7 @@ class DatabaseTarget(ABC):
                         why=f"table {table.name!r} has a value that its topic could not have: {error}",
                         instead="Correct the value, or run `headwater sync rebuild`",
                     ) from error
-                yield pa.Table.from_arrays(arrays, schema=shape)
+                yield self._restored(pa.Table.from_arrays(arrays, schema=shape), table.columns)
 
     def switch(self, table: TargetTable, new: TargetTable) -> None:
         # The rows are copied, not the table renamed: its indexes, constraints, views and grants stay.
@@ -201,9 +215,9 @@ class DatabaseTarget(ABC):
         with self._session():
             position = self._stored_position(new.topic)
             with self._transaction(write=True):
-                self._execute(f"DELETE FROM {self.quoted(table.name)}")
+                self._execute(f"DELETE FROM {self._table(table.name)}")
                 self._execute(
-                    f"INSERT INTO {self.quoted(table.name)} ({names}) SELECT {names} FROM {self.quoted(new.name)}"
+                    f"INSERT INTO {self._table(table.name)} ({names}) SELECT {names} FROM {self._table(new.name)}"
                 )
                 if position is not None:
                     self._put_position(table.topic, position)
@@ -214,7 +228,7 @@ class DatabaseTarget(ABC):
         mark = self.placeholder
         with self._session():
             self._stored_position(table.topic)
-            self._execute(f"DROP TABLE IF EXISTS {self.quoted(table.name)}")
+            self._execute(f"DROP TABLE IF EXISTS {self._table(table.name)}")
             self._execute(f"DELETE FROM {POSITIONS} WHERE sync = {mark} AND topic = {mark}", (self._sync, table.topic))
 
     def forget(self) -> None:

@@ -82,9 +82,10 @@ def is_pending(sync: str, stored: Position | None, changes: TableChanges) -> boo
 
     False if an earlier attempt was committed and its answer was lost. Raises if another process has taken over.
     """
-    if stored is not None and stored.epoch > changes.after.epoch:
+    is_repair = changes.before == changes.after
+    if stored is not None and stored.epoch > changes.after.epoch and not is_repair:
         raise SyncFenced(sync=sync)
-    if stored == changes.after and changes.before != changes.after:
+    if stored == changes.after and not is_repair:
         return False
     if stored != changes.before:
         raise PositionMoved

@@ -44,6 +44,8 @@ class SqliteTarget(DatabaseTarget):
 
     @classmethod
     def open(cls, config: SyncConfig) -> SqliteTarget:
+        config.check_options({})
+        config.check_current()
         return cls(config.url.removeprefix(_SCHEME), sync=config.name)
 
     def close(self) -> None:

@@ -21,6 +21,15 @@ from headwater.sync.port import Target
 GROUP = "headwater.targets"
 #: The targets of this package, by the scheme of their addresses. Each is imported when it is used.
 BUILT_IN = {
+    "delta": "headwater.sync.delta:DeltaTarget",
+    "duckdb": "headwater.sync.duckdb:DuckdbTarget",
+    "mariadb": "headwater.sync.mariadb:MariadbTarget",
+    "mysql": "headwater.sync.mariadb:MariadbTarget",
+    "parquet": "headwater.sync.parquet:ParquetTarget",
+    "postgresql": "headwater.sync.postgres:PostgresTarget",
+    "redis": "headwater.sync.redis:RedisTarget",
+    "rediss": "headwater.sync.redis:RedisTarget",
+    "search": "headwater.sync.search:SearchTarget",
     "sqlite": "headwater.sync.sqlite:SqliteTarget",
 }
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.postgres.copy import family_of, json_texts
+from headwater.schema.encodings import json as json_lines
 
 
 def as_text(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -46,6 +50,28 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if family_of(kind) == "bytes":
         return array.cast(pa.binary())
     return as_text(array)
+
+
+# Any: JSON.
+def texts_of(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
+    """Rows of JSON as a table of text: a string as it is, another value as JSON, null as null.
+
+    >>> texts_of([{"a": "x", "b": [1]}, {"a": None}], ["a", "b"]).to_pylist()
+    [{'a': 'x', 'b': '[1]'}, {'a': None, 'b': None}]
+    """
+    values = [[_text(row.get(name)) for name in names] for row in rows]
+    columns = zip(*values, strict=True) if values else [()] * len(names)
+    return pa.table([pa.array(column, pa.string()) for column in columns], names=list(names))
+
+
+def json_texts_of(rows: pa.Table) -> pa.Table:
+    """Rows of a topic as `texts_of` has them after their way through JSON."""
+    lines = (line for batch in rows.combine_chunks().to_batches() for line in json_lines.encode_rows(batch))
+    return texts_of(map(orjson.loads, lines), rows.column_names)
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def canonical_json(text: str | None) -> str | None:

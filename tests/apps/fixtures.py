@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,7 +126,7 @@ class PlainQuery:
         batch = told["batch"] + 1
         topics = {topic: {int(number): offset for number, offset in ends.items()} for topic, ends in end.items()}
         plan_batch(self._checkpoint, batch, topics, began={topic: dict.fromkeys(topics[topic], 0) for topic in topics})
-        rows = _changes(before, after, self._declared.key) if self._declared.kind == "view" else after[len(before) :]
+        rows = _changes(before, after, self._declared.key) if self._declared.kind == "view" else _added(before, after)
         with self._log.stage(self.id, sequence=batch, attempt="a") as stage:
             schema = self._log.topic(self._topic).schema
             if rows:
@@ -156,6 +157,18 @@ def _identity(checkpoint: Path) -> str:
         checkpoint.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"id": str(uuid.uuid4())}))
     return str(json.loads(file.read_text())["id"])
+
+
+def _added(before: list[Row], after: list[Row]) -> list[Row]:
+    """The rows that are in the second list and not in the first: of several partitions, not always the last ones."""
+    known = Counter(map(repr, before))
+    added = []
+    for row in after:
+        if known[repr(row)]:
+            known[repr(row)] -= 1
+        else:
+            added.append(row)
+    return added
 
 
 def _changes(before: list[Row], after: list[Row], key: tuple[str, ...]) -> list[Row]:

@@ -12,10 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.apps.capture_supervision import SupervisedCapture
-from headwater.apps.captures import AppCapture, with_captured_inputs
+from headwater.apps.captures import AppCapture, named_tables, with_captured_inputs
 from headwater.apps.check import problems
 from headwater.apps.declaration import Query
+from headwater.apps.diagram import as_svg, as_text
+from headwater.apps.diagram.text import summary
 from headwater.apps.errors import DeclarationInvalid
+from headwater.apps.graph import picture
+from headwater.apps.home import DeclaredQuery
 from headwater.capture import Capture, CaptureChanged, CaptureStore, SourceInvalid
 from headwater.capture.report import report_of
 from headwater.errors import ArgumentInvalid
@@ -124,11 +128,11 @@ def test_a_capture_is_restarted_when_its_database_comes_back(tmp_path: Path) -> 
     shop = database(tmp_path)
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log:
-        first = SupervisedCapture(log=log, declared=declared, app="revenue")
+        first = SupervisedCapture(log, declared, app="revenue")
         assert first.prepare() == ["orders", "customers"]
         assert first.catch_up() == 5
         (tmp_path / "shop.db").rename(tmp_path / "away.db")
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         assert one.prepare() == ["orders", "customers"]  # known from before
         one.start()
         try:
@@ -149,12 +153,12 @@ def test_a_capture_that_another_process_takes_over_goes_on_when_that_one_stops(t
     shop = database(tmp_path)
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log, log_at(tmp_path) as other:
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         one.prepare()
         one.start()
         try:
             until(lambda: CaptureStore(log).progress("shop").rows == 5)
-            taken = SupervisedCapture(log=other, declared=declared, app="")
+            taken = SupervisedCapture(other, declared, app="")
             assert taken.catch_up() == 0
             shop.execute("INSERT INTO orders VALUES (4, 2, 1.0)")
             until(lambda: log.read("shop.orders").count() == 4)
@@ -165,7 +169,7 @@ def test_a_capture_that_another_process_takes_over_goes_on_when_that_one_stops(t
 def test_the_first_start_needs_the_database(tmp_path: Path) -> None:
     _, declared = app_of(tmp_path)
     with log_at(tmp_path) as log:
-        one = SupervisedCapture(log=log, declared=declared, app="revenue")
+        one = SupervisedCapture(log, declared, app="revenue")
         with pytest.raises(SourceInvalid, match="there is no such file"):
             one.prepare()
         database(tmp_path)
@@ -199,23 +203,21 @@ def totals(test: AppTest) -> dict[str, Any]:
     return {row["name"]: row["total"] for row in test.views["revenue"].rows()}
 
 
-def test_rows_of_captured_tables_are_fed_by_a_test(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_of_captured_tables_are_fed_by_a_test(tmp_path: Path) -> None:
     app, shop = app_of(tmp_path)
-    shop.table("orders", ORDERS, key="id")
-    shop.table("customers", CUSTOMERS, key="id")
-    with AppTest(app, spark=spark) as test:
-        test.feed("customers", [{"id": 1, "name": "Anna"}, {"id": 2, "name": "Bo"}])
-        test.feed("orders", [{"id": 1, "customer": 1, "price": 2.5}, {"id": 2, "customer": 2, "price": 4.0}])
-        assert totals(test) == {"Anna": 2.5, "Bo": 4.0}
-        test.feed(shop["orders"], [{"id": 2, "customer": 1, "price": 1.0}])
-        test.feed("customers", [{"id": 1, "name": "Ann"}])
-        assert totals(test) == {"Ann": 3.5}
-        test.feed("orders", [{"id": 1, "_tombstone": True}])
-        assert totals(test) == {"Ann": 1.0}
-    assert app.queries[0].reads == ("orders", "customers")
+    with pytest.raises(DeclarationInvalid, match=r"of a table of capture 'shop', declare the columns"), AppTest(app):
+        pass
+    app.queries.clear()  # those are run by the tutorial
+    topic = shop.table("orders", ORDERS, key="id")
+    with AppTest(app) as test:
+        test.feed("orders", [{"id": 1, "customer": 1, "price": 2.5}])
+        test.feed(topic, [{"id": 1, "_tombstone": True}])
+        assert [row["_tombstone"] for row in test.rows("orders", system=True)] == [False, True]
+        assert test.log.topic(topic).key == ("id",)
+    with pytest.raises(ArgumentInvalid, match="'fed' or 'real'"):
+        AppTest(app, captures="all")  # type: ignore[arg-type]  # what is refused
 
 
-@pytest.mark.core
 def test_a_view_follows_the_database(tmp_path: Path, spark: SparkSession) -> None:
     shop = database(tmp_path)
     app, _ = app_of(tmp_path)
@@ -226,3 +228,16 @@ def test_a_view_follows_the_database(tmp_path: Path, spark: SparkSession) -> Non
         shop.execute("DELETE FROM orders WHERE id = 3")
         assert totals(test) == {"Ann": 1.0, "Bo": 2.5}
         assert len(test.rows("orders")) == 5
+    assert app.queries[0].reads == ("orders", "customers"), "an app is as it was declared"
+
+
+def test_a_capture_is_drawn_before_the_topics_that_queries_read(tmp_path: Path) -> None:
+    app, _ = app_of(tmp_path)
+    queries = with_captured_inputs(app.queries, named_tables(app.captures), inputs=[])
+    captures = {"shop": ["shop.orders", "shop.customers"], "other": ["other.rows"]}
+    drawn = picture("revenue", [DeclaredQuery.of(query) for query in queries], labels={}, captures=captures)
+    assert ("capture shop", "shop.orders") in drawn.edges
+    assert "capture other" not in {node.name for node in drawn.nodes}
+    assert "1 capture" in summary(drawn)
+    assert "capture shop" in as_text(drawn)
+    assert "capture shop" in as_svg(drawn)

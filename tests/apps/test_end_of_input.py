@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +18,10 @@ from headwater.testing import AppTest
 SCHEMA = {"user": "string", "n": "int64", "at": "timestamp"}
 
 
-def declared(folder: Path, **settings: Any) -> hw.App:
+def declared(folder: Path, *, clicks: Mapping[str, Any] = MappingProxyType({})) -> hw.App:
     app = hw.App("site", log=folder / "data")
-    app.input("clicks", SCHEMA, key="user", time="at", partitions=2, **settings)
-    app.input("buys", SCHEMA, key="user", time="at", **settings)
+    app.input("clicks", SCHEMA, key="user", time="at", partitions=2, **clicks)
+    app.input("buys", SCHEMA, key="user", time="at")
 
     @app.topic(key="user", time="window_start")
     def minutes(clicks: DataFrame) -> DataFrame:
@@ -66,6 +68,24 @@ def test_a_run_until_caught_up_delivers_in_one_go_and_the_rest_when_no_rows_foll
         assert rows(log, "minutes") == [("a",)] * 4 + [("b",)] * 4
         assert rows(log, "hours") == [("a",), ("b",)]
         assert set(rows(log, "abandoned")) == {("a",), ("b",)}
+
+
+def test_what_is_made_of_bounded_inputs_alone_is_complete_and_the_rest_waits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    app = declared(tmp_path, clicks={"bounded": True})
+    with hw.open(tmp_path / "data") as log:
+        for topic in ("clicks", "buys"):
+            log.create(topic, SCHEMA, key="user", time="at", partitions=2 if topic == "clicks" else 1)
+        log.append("clicks", [{"user": "a", "n": n, "at": n * 10_000_000} for n in range(20)])
+        log.append("buys", [{"user": "a", "n": 1, "at": 60_000_000}])
+        runner = Runner(app, serve=False, until_caught_up=True, spark=spark)
+        with runner.ready():
+            runner.catch_up()
+        assert rows(log, "minutes") == [("a",)] * 4
+        assert rows(log, "hours") == [("a",)]  # made of bounded rows alone, by another query
+        assert rows(log, "abandoned") == []  # a purchase may still follow
+        assert runner.open_windows["minutes"] == runner.open_windows["hours"] == 0
 
 
 def test_punctuations_and_the_end_reach_the_operators_of_an_app(spark: SparkSession, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_running_app_is_asked_and_told_over_its_api(tmp_path: Path) -> None:
 
 def test_a_reader_waits_for_its_write_through_a_derived_topic(tmp_path: Path) -> None:
     app = hw.App("shop", log=tmp_path / "data")
-    app.input("payments", PAYMENTS, key="card", partitions=1)
+    app.input("payments", PAYMENTS, key="card", partitions=3)
     app.topic(key="card", name="copied", inputs={"rows": "payments"})(
         lambda rows: [{name: row[name] for name in PAYMENTS} for row in rows]
     )

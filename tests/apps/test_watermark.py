@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from headwater.apps.query_progress import held_by
-from headwater.engine.event_time import NEVER, SourceProgress
+from pathlib import Path
+
+import pytest
+
+from headwater.apps.query_progress import _with_state, held_by
+from headwater.apps.status import QueryStatus
+from headwater.engine.event_time import EVER, NEVER, SourceProgress
 from headwater.engine.state_maintenance import OperatorState
 
 SECOND = 1_000_000
@@ -43,3 +48,12 @@ def test_the_operator_with_the_earliest_watermark_is_asked_and_its_partitions_to
     other: SourceProgress = {"": {"0": (5 * SECOND, 0), "1": (900 * SECOND, NOW)}}
     states = [state(behind), state(ahead), state(other, watermark_us=NOW, operator="match")]
     assert held_by(states, ["clicks"], now_us=NOW).startswith("partition 0 of clicks, idle for 60 s")
+
+
+def test_the_end_of_the_input_is_no_time_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, open_ = state({}, watermark_us=EVER, operator="minutes"), state({}, watermark_us=5 * SECOND)
+    for found, watermark_us in (([ended], None), ([ended, open_], 5 * SECOND)):
+        monkeypatch.setattr("headwater.apps.query_progress.states", lambda *_, found=found, **__: iter(found))
+        status = _with_state(QueryStatus(name="spend", kind="view"), Path("state"), "q")
+        assert status.watermark_us == watermark_us
+        assert ("all input has ended" in status.watermark_held_by) == (watermark_us is None)

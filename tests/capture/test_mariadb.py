@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headwater.capture import Capture, CaptureConfig, CaptureStore, SourceInvalid, SourceReplaced, SourceUnreachable
 from headwater.capture import capture as capture_module
-from headwater.capture.mariadb import MariadbConnector
+from headwater.capture.mariadb import MariadbConnector, spool
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.faults import CAPTURE_CRASH_POINTS
 from headwater.log import Log
@@ -233,27 +233,28 @@ def test_all_types_are_the_same_from_a_snapshot_and_from_the_binary_log(mariadb:
     assert {name: read[name] for name in expected} == expected | {"id": 1}
 
 
-def test_a_large_transaction_is_captured_in_pieces_and_resumed_in_its_middle(
+def test_a_transaction_larger_than_memory_is_one_transaction_of_the_log(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_module, "ROWS_MAX", 1000)
+    monkeypatch.setattr(spool, "ROWS_MAX", 2000)
     shop.run("INSERT INTO visits SELECT concat('before ', seq) FROM seq_1_to_2500")
     with log_at(tmp_path) as log:
-        CaptureStore(log).create(shop.config())
+        CaptureStore(log).create(shop.config(envelope="debezium", transactions=True))
         with Capture.open(log, "shop") as capture:
             capture.catch_up()
-        shop.run("BEGIN")
-        shop.run("INSERT INTO visits SELECT seq FROM seq_1_to_5000")
-        shop.run("INSERT INTO orders SELECT seq, repeat('x', 20), 0 FROM seq_1_to_5000")
-        shop.run("COMMIT")
-        for _ in range(8):  # each begins where the last one was
-            with Capture.open(log, "shop") as capture:
-                capture.step()
-        with Capture.open(log, "shop") as capture:
-            capture.catch_up()
-        in_step(shop, log)
-        visits = [row["who"] for row in log.read("shop.visits").rows()]
+            shop.run("BEGIN")
+            shop.run("INSERT INTO visits SELECT seq FROM seq_1_to_5000")
+            shop.run("INSERT INTO orders SELECT seq, repeat('x', 20), 0 FROM seq_1_to_5000")
+            shop.run("UPDATE orders SET item = 'y'")
+            shop.run("COMMIT")
+            assert capture.step().count == 15_000
+        visits = [row["after"]["who"] for row in log.read("shop.visits").rows()]
+        orders = log.read("shop.orders").rows()
+        assert log.read("shop.transactions").rows()[1]["event_count"] == 15_000
     assert visits == [f"before {one}" for one in range(1, 2501)] + [str(one) for one in range(1, 5001)]
+    assert [row["op"] for row in orders] == ["c"] * 5000 + ["u"] * 5000
+    assert {row["before"]["item"] for row in orders[5000:]} == {"x" * 20}
 
 
 def test_definitions_are_followed(shop: Shop, tmp_path: Path) -> None:
@@ -412,3 +413,30 @@ def test_a_killed_capture_loses_and_doubles_nothing(point: str, shop: Shop, tmp_
         in_step(shop, log)
         visits = [row["who"] for row in log.read("shop.visits").rows()]
     assert sorted(visits) == sorted(who for (who,) in shop.run("SELECT who FROM visits"))
+
+
+@pytest.mark.parametrize("envelope", ["flat", "debezium"])
+def test_transaction_markers_tell_how_many_changes_there_are(shop: Shop, envelope: str, tmp_path: Path) -> None:
+    with log_at(tmp_path) as log:
+        CaptureStore(log).create(shop.config(transactions=True, envelope=envelope))
+        with Capture.open(log, "shop") as capture:
+            capture.catch_up()
+            shop.run("BEGIN")
+            shop.run("INSERT INTO orders VALUES (1, 'tea', 1), (2, 'milk', 1)")
+            shop.run("INSERT INTO visits VALUES ('ada')")
+            shop.run("UPDATE orders SET price = 2 WHERE id = 1")
+            shop.run("COMMIT")
+            shop.run("INSERT INTO visits VALUES ('bob')")
+            capture.catch_up()
+        markers = log.read("shop.transactions").rows()
+        orders = log.read("shop.orders").rows()
+    assert [row["status"] for row in markers] == ["BEGIN", "END", "BEGIN", "END"]
+    counts = {one["data_collection"]: one["event_count"] for one in markers[1]["data_collections"]}
+    assert (markers[1]["event_count"], counts) == (4, {"orders": 3, "visits": 1})
+    if envelope == "flat":
+        assert {row["_headers"]["_transaction"].decode() for row in orders} == {markers[0]["id"]}
+    else:
+        assert [row["transaction"] for row in orders] == [
+            {"id": markers[0]["id"], "total_order": total, "data_collection_order": place}
+            for place, total in ((1, 1), (2, 2), (3, 4))
+        ]

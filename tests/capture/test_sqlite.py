@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 
 from headwater.capture import Capture, CaptureStore, SourceInvalid, SourceReplaced
 from headwater.capture import capture as capture_module
+from headwater.capture.runner import CaptureRunner
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.faults import CAPTURE_CRASH_POINTS
 from headwater.log import Log
 from headwater.testing.crash import CrashAt, run_until_killed
 from tests.capture.shop import config_of, log_at, shop_at, table_of
+from tests.conditions import until
 from tests.laws import costly
 
 IDS = st.integers(1, 6)
@@ -185,6 +188,25 @@ def test_what_is_durable_in_the_log_is_deleted_from_the_changelog(tmp_path: Path
             assert capture.health().pending == 0
         headers = Counter(row["_headers"]["_op"] for row in log.read("shop.visits").rows())
     assert headers == {b"r": 50, b"c": 1}
+
+
+def test_a_capture_that_runs_takes_up_a_requested_snapshot(tmp_path: Path) -> None:
+    shop = shop_at(tmp_path)
+    shop.execute("INSERT INTO stock VALUES ('a', 1, 5)")
+    with log_at(tmp_path) as log:
+        store = CaptureStore(log)
+        store.create(config_of(tmp_path, tables=["stock"]))
+        runner = CaptureRunner(log, "shop")
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        try:
+            until(lambda: store.progress("shop").rows == 1)
+            store.restart_snapshot("shop", "stock")
+            until(lambda: store.progress("shop").rows == 2)
+            assert store.config("shop").snapshot_requests == {}
+        finally:
+            runner.request_stop()
+            thread.join()
 
 
 def test_a_snapshot_is_repeated_on_demand(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def captured(*steps: Step, notes: int = 2, version: int = 4) -> Captured:
     return Captured(steps={1: steps}, items={1: {"id": 1, "version": version}}, notes=Counter({("tea",): notes}))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_kills_leave_out_no_point(seed: int) -> None:
-    orders = plan(kills=100, seed=seed)
+@pytest.mark.parametrize("kills", [len(POINTS), 20, 100])
+def test_as_many_kills_as_points_leave_out_no_point(kills: int) -> None:
+    orders = plan(kills=kills, seed=1)
     assert {order.point for order in orders} == set(POINTS)
-    assert [order.number for order in orders] == list(range(100))
+    assert [order.number for order in orders] == list(range(kills))
 
 
 def test_every_version_once_and_in_order_is_good() -> None:
@@ -65,14 +65,17 @@ def test_rows_that_differ_from_the_table_are_told() -> None:
 def _killed(kind: str, kills: int) -> None:
     words = ["--what", "capture", "--database", kind, "--kills", str(kills), "--seed", str(SEED), "--quiet"]
     done = subprocess.run([sys.executable, "-m", "tests.chaos.run", *words], capture_output=True, text=True, cwd=ROOT)
+    if "PeerUnavailable" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1].partition(": ")[2])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0, out of order 0" in done.stdout
 
 
 @pytest.mark.process
 @pytest.mark.timeout(3600)
-def test_a_capture_that_is_killed_loses_nothing_and_doubles_nothing() -> None:
-    _killed("sqlite", 10)
+@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 4), ("postgres", 6)])
+def test_a_capture_that_is_killed_loses_nothing_and_doubles_nothing(kind: str, kills: int) -> None:
+    _killed(kind, kills)
 
 
 @pytest.mark.long

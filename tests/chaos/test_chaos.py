@@ -15,6 +15,7 @@ from headwater.faults import (
     DELIVERY_CRASH_POINTS,
     QUERY_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
+    TARGET_CRASH_POINTS,
 )
 from tests.chaos.kills import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
@@ -42,6 +43,7 @@ def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
         DELIVERY_CRASH_POINTS,
         ALERT_CRASH_POINTS,
         CAPTURE_CRASH_POINTS,
+        TARGET_CRASH_POINTS,
     )
     assert set(points_in_source()) == {point for points in lists for point in points}
 

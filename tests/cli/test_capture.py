@@ -30,10 +30,17 @@ def test_a_capture_from_its_creation_to_its_end(cli: Cli, shop: sqlite3.Connecti
     assert status["tables"][0] == {
         "table": "orders",
         "topic": "shop.orders",
+        "rows_per_second": 0.0,
+        "dead_letters": 0,
         "snapshot_rows": 1,
         "snapshot_rows_expected": 1,
         "snapshot_complete": True,
+        "snapshot_seconds_left": None,
+        "snapshot_share": 1.0,
     }
+    assert (status["running"], status["pid"], status["position"]) == (False, None, '{"id":0}')
+    lines = cli("capture", "status", "shop").out
+    assert "  pending   1 changes, " in lines
     assert cli("capture", "pause", "shop", "--json").json["state"] == "paused"
     assert cli("capture", "run", "shop", "--until-caught-up").code == 0
     assert cli("capture", "status", "shop", "--json").json["pending"] == 1

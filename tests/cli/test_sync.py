@@ -27,6 +27,17 @@ def test_a_sync_from_its_creation_to_its_end(cli: Cli, tmp_path: Path) -> None:
     assert cli("sync", "resume", "copy", "--json").json["state"] == "behind"
     assert cli("sync", "run", "copy", "--until-caught-up").code == 0
     assert cli("sync", "list", "--json").json[0]["state"] == "in sync"
+    assert cli("sync", "compare", "copy").code == 0
+    with sqlite3.connect(tmp_path / "copy.db") as copy:
+        copy.execute("DELETE FROM orders WHERE id = 1")
+    copy.close()
+    compared = cli("sync", "compare", "copy", "--json")
+    assert (compared.code, compared.json[0]["missing"]) == (5, 1)
+    assert "missing: id=1" in compared.err
+    assert cli("sync", "compare", "copy", "--repair").code == 0
+    assert cli("sync", "compare", "copy").code == 0
+    assert cli("sync", "rebuild", "copy", "shop.orders", "--yes").code == 0
+    assert cli("sync", "rebuild", "copy", "shop.order", "--yes").code == 3
     assert cli("sync", "drop", "copy", "--yes").code == 0
     assert cli("sync", "list", "--json").json == []
 

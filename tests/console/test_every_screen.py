@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from playwright.sync_api import expect
 
 import headwater
 from headwater.alerts import Rule, Watcher
+from headwater.capture import CaptureConfig, CaptureStore
+from headwater.capture.runner import CaptureRunner
 from headwater.console.kit.values import coloured
 from headwater.console.pages import screens
 from headwater.log import Log
@@ -36,6 +39,7 @@ FOUND = [
     "/schemas/orders",
     "/alerts/slow",
     "/dead-letters/orders",
+    "/captures/shop",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
@@ -51,6 +55,20 @@ def fill(log: Log) -> None:
     Watcher(log).put(Rule(name="slow", kind="lag", group="billing", threshold=100, note=HOSTILE))
     letter = DeadLetter(topic="orders", partition=0, offset=1, error="Bad", message=HOSTILE, row="{}", at_us=1)
     append_dead_letters(log, "orders", [letter])
+    capture_a_shop(log)
+
+
+def capture_a_shop(log: Log) -> None:
+    """A capture of two tables, of which one has a row that does not fit."""
+    path = Path(log.address).with_name("shop.db")
+    shop = sqlite3.connect(path, isolation_level=None)
+    shop.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)")
+    shop.execute("CREATE TABLE prices (item TEXT PRIMARY KEY, price REAL)")
+    shop.execute("INSERT INTO customers VALUES (1, ?)", (HOSTILE,))
+    CaptureStore(log).create(CaptureConfig(name="shop", url=f"sqlite:///{path}"))
+    CaptureRunner(log, "shop").catch_up()
+    shop.execute("INSERT INTO prices VALUES (?, 'much')", (HOSTILE,))
+    shop.close()
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,20 @@ def test_rates_and_lag_survive_a_restart(log: Log, monkeypatch: pytest.MonkeyPat
     assert len(after.series("topic", "orders", "rate")) == 2
 
 
+def test_a_console_that_is_started_again_continues_the_lines_of_the_one_before(log: Log) -> None:
+    log.create("orders", SCHEMA)
+    log.commit_offsets("billing", "orders", {0: 0})
+    values = []
+    for rows in (3, 4):
+        log.append("orders", [{"customer": "ada", "amount": 1}] * rows)
+        history = History(log, queries_of(log), store=HistoryStore(log))
+        history.start()
+        history.wait(seconds=60)
+        history.stop()
+        values = [value for _, value in history.series("group", "billing", "lag")]
+    assert (values[0], values[-1]) == (3.0, 7.0)
+
+
 def test_what_was_deleted_while_no_console_ran_is_not_restored(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_store, "ROUND_SECONDS", 0.0)
     log.create("orders", SCHEMA)

@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import EventTime
 from headwater.engine.errors import ChangelogInvalid
 from headwater.engine.table_input import Follow
 from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, agg
-from headwater.operators.aggregate_table import ORDER, ROW_KEY
+from headwater.operators.aggregate_table import CHANGED_AT, ORDER, ROW_KEY
 from headwater.operators.aggregates import Aggregate
 from tests.laws import costly
 from tests.operators.batches import bounded, duck, streamed, table_of, with_arguments
 from tests.operators.table_changes import Change, cut, rows_of, table_after, topic
 
+SECOND = 1_000_000
 SALES = pa.schema([("id", pa.int64()), ("shop", pa.string()), ("amount", pa.int64()), ("day", pa.int64())])
 INVERTIBLE = {
     "n": agg.count(),
@@ -188,3 +190,71 @@ def test_rows_without_a_group_are_put_aside() -> None:
 def test_nonsense_is_refused_when_it_is_written_down(make: Any, says: str) -> None:
     with pytest.raises(ArgumentInvalid, match=says):
         make()
+
+
+# -- the event time of results ----------------------------------------------------------------------------------------
+
+
+def timed_results(operator: AggregateTable, batches: Sequence[pa.Table], **how: Any) -> list[pa.Table]:
+    """Like `aggregated`, with `day` as the event time; a deletion has none, and so a time before all others."""
+    made = []
+    for batch in batches:
+        rows = with_arguments(batch, operator.compute, by="shop")
+        seconds = [0 if day is None else (day + 1) * SECOND for day in rows.column("day").to_pylist()]
+        rows = rows.append_column(CHANGED_AT, pa.array(seconds, pa.timestamp("us", "UTC")))
+        if operator.order_by is not None:
+            rows = rows.append_column(ORDER, rows.column(operator.order_by))
+        made.append(rows.append_column(f"{ROW_KEY}id", rows.column("id")).drop_columns(["id", "amount", "day"]))
+    time = EventTime(CHANGED_AT, future_max=None)
+    follow = Follow(name="rows", key=(f"{ROW_KEY}id",), emit=operator.emit_of_batch, time=time)
+    changes = streamed(follow.contract, made, **how)
+    return streamed(operator.contract, [one.drop_columns([f"{ROW_KEY}id"]) for one in changes], **how)
+
+
+def latest_days(changes: Sequence[Change]) -> dict[str, int]:
+    """The latest day of the changes of each shop since it last had no row: by the definition, change after change."""
+    rows: dict[Any, Any] = {}
+    days: dict[str, int] = {}
+    for key, rest in changes:
+        old = rows.pop(key, None)
+        if rest is not None:
+            rows[key] = rest
+        if old == rest:
+            continue  # nothing comes of a row that is equal
+        for shop, _, day in (one for one in (old, rest) if one is not None):
+            days[shop] = max(day, days.get(shop, day))
+        for shop in days.keys() - {shop for shop, _, _ in rows.values()}:
+            del days[shop]
+    return days
+
+
+@costly(2)
+@given(batches=sales(), emit=EMITS, compute=st.sampled_from([INVERTIBLE, OTHERS]), replay=st.integers(0, 4))
+def test_each_result_carries_the_latest_time_of_its_changes(
+    batches: Batches, emit: Any, compute: Any, replay: int
+) -> None:
+    time = EventTime("changed", future_max=None)
+    operator = AggregateTable(by="shop", compute=compute, key="id", order_by="day", emit=emit, time=time)
+    changes = [change for batch in batches for change in batch]
+    # Of changes within a batch only what comes of them is seen, so each is a batch of its own.
+    assert days_of(timed_results(operator, topic([[one] for one in changes] or [[]], SALES, keys=1))) == latest_days(
+        changes
+    )
+    found = days_of(timed_results(operator, topic(batches, SALES, keys=1), replay=replay))
+    last = table_after(changes).values()
+    newest = {shop: max(day for name, _, day in last if name == shop) for shop, _, _ in last}
+    ever = [rest for _, rest in changes if rest is not None]
+    assert found.keys() == newest.keys()
+    for shop, day in found.items():
+        assert newest[shop] <= day <= max(one for name, _, one in ever if name == shop)
+
+
+def days_of(outputs: Sequence[pa.Table]) -> dict[str, int]:
+    rows = table_of(outputs, ["shop"]).values()
+    return {row["shop"]: round(row["changed"].timestamp()) - 1 for row in rows}
+
+
+def test_a_time_that_is_a_group_or_an_aggregate_is_refused() -> None:
+    for column in ("shop", "n"):
+        with pytest.raises(ArgumentInvalid, match="neither in `by` nor the name of an aggregate"):
+            AggregateTable(by="shop", compute={"n": agg.count()}, time=column)

@@ -53,8 +53,8 @@ def table(rows: Sequence[Numbered]) -> pa.Table:
     )
 
 
-def as_of(rows: Sequence[Numbered], *, how: str) -> list[tuple[Any, ...]]:
-    """Each sale with the rate that held, by DuckDB; of two from the same time the one that was written later."""
+def as_of(rows: Sequence[Numbered], *, how: str, meets: str = "true") -> list[tuple[Any, ...]]:
+    """Each sale with the rate that held and meets a condition, by DuckDB; of two from one time the one that was written later."""
     facts = table(rows)
     with duck() as connection:
         connection.register("facts", facts)
@@ -64,7 +64,7 @@ def as_of(rows: Sequence[Numbered], *, how: str) -> list[tuple[Any, ...]]:
             rates AS (SELECT land, epoch_us(since) AS t, arg_max(rate, _offset) AS rate,
                              arg_max(coalesce(_op, ''), _offset) = '-D' AS gone
                       FROM facts WHERE _input = 1 GROUP BY ALL)
-            SELECT s.land, s.n, CASE WHEN gone THEN NULL ELSE rate END AS found
+            SELECT s.land, s.n, CASE WHEN gone OR NOT ({meets}) THEN NULL ELSE rate END AS found
             FROM sales s ASOF LEFT JOIN rates r ON s.land = r.land AND s.t >= r.t
             WHERE {"found IS NOT NULL" if how == "inner" else "true"}
             """

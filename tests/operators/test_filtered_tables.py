@@ -24,8 +24,8 @@ from headwater.spark.changelog import applied as upserts
 from headwater.views.changelog import collapsed
 from headwater.views.spec import ViewSpec
 from tests.laws import costly
-from tests.operators import table_changes, test_aggregate_table, test_table_join, test_top_n
-from tests.operators.batches import final_table, table_of
+from tests.operators import table_changes, test_aggregate_table, test_enrich, test_table_join, test_top_n
+from tests.operators.batches import bounded, final_table, streamed, table_of
 from tests.operators.stream_runs import Stream
 from tests.operators.table_changes import rows_of, table_after, topic
 from tests.operators.test_table_join import CUSTOMERS, ORDERS, Batches
@@ -216,6 +216,58 @@ def test_aggregates_of_a_filtered_table_are_those_of_sql(batches: Batches, emit:
     query = f"SELECT shop, count(*), sum(amount)::BIGINT, max(amount) FROM sales WHERE amount >= {amount} GROUP BY shop"
     found = rows_of(table_of(test_aggregate_table.aggregated(operator, rows), ["shop"]))
     assert found == test_aggregate_table.by_sql(batches, query)
+
+
+@costly(2)
+@given(
+    batches=test_enrich.arrivals(sale_delay=9, rate_delay=5),
+    how=st.sampled_from(["left", "inner"]),
+    allowed_lateness=st.integers(5, 20),
+    part=st.integers(2, 4),
+    replay=st.integers(0, 5),
+)
+def test_enrichment_by_a_filtered_table_is_that_of_sql(
+    batches: list[list[test_enrich.Row]], how: Any, allowed_lateness: int, part: int, replay: int
+) -> None:
+    """A version that leaves the condition ends the one before: it does not let an older one hold on."""
+    rows = test_enrich.numbered(batches)
+    facts = [test_enrich.table(batch) for batch in rows]
+    rate = pc.field("rate")
+    meets = (pc.field("_input") == 0) | (pc.field("land") == "end") | ((rate - rate / part * part) == 0)
+    given_rows = filtered(facts, meets)
+    operator = test_enrich.make(test_enrich.enrich(how=how, delay=9, allowed_lateness=allowed_lateness))
+    outputs = streamed(operator, given_rows, partitions=2, replay=replay)
+    wanted = test_enrich.as_of(test_enrich.flat(rows), how=how, meets=f"rate % {part} = 0")
+    assert test_enrich.seen(outputs) == wanted
+    assert test_enrich.seen([bounded(operator, pa.concat_tables(given_rows))[0]]) == wanted
+
+
+@costly(2)
+@given(
+    batches=st.lists(st.lists(test_enrich.SALE | test_enrich.RATE, max_size=15), min_size=1, max_size=5),
+    how=st.sampled_from(["left", "inner"]),
+    part=st.integers(2, 4),
+    replay=st.integers(0, 4),
+)
+def test_a_lookup_in_a_filtered_table_is_what_the_table_holds_by_the_batch(
+    batches: list[list[test_enrich.Row]], how: Any, part: int, replay: int
+) -> None:
+    rows = test_enrich.numbered(batches, close=False)
+    rate = pc.field("rate")
+    meets = (pc.field("_input") == 0) | ((rate - rate / part * part) == 0)
+    given_rows = filtered([test_enrich.table(batch) for batch in rows], meets)
+    operator = test_enrich.make(test_enrich.enrich(as_of=None, valid_from=None, how=how))
+    outputs = streamed(operator, given_rows, partitions=2, replay=replay)
+    held: dict[str | None, int] = {}
+    for batch, output in zip(rows, outputs, strict=True):
+        for kind, land, _, op, number in batch:
+            if kind == 1:
+                held.pop(land, None)
+                if op != "-D" and number % part == 0:
+                    held[land] = number
+        asked = [(land, number, held.get(land)) for kind, land, _, _, number in batch if kind == 0]
+        wanted = [one for one in asked if how == "left" or one[2] is not None]
+        assert test_enrich.seen([output]) == test_enrich.ordered(wanted)
 
 
 @given(batches=test_table_join.order_changes(), amount=st.integers(0, 2))

@@ -89,6 +89,7 @@ class Timeline:
     since: float = 0
     step: float = 5
     unit: str = "seconds"
+    axis: str = "event time"
     lanes: list[Lane] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
     links: list[tuple[tuple[int, float], tuple[int, float]]] = field(default_factory=list)
@@ -144,7 +145,7 @@ class Timeline:
             parts.append(f'  <line class="axis" x1="{x:g}" y1="{bottom:g}" x2="{x:g}" y2="{bottom + 5:g}"/>')
             parts.append(f'  <text class="soft" x="{x:g}" y="{bottom + 20:g}" text-anchor="middle">{at:g}</text>')
             at += self.step
-        parts.append(f'  <text class="soft" x="16" y="{bottom + 20:g}">{escape(f"event time, {self.unit}")}</text>')
+        parts.append(f'  <text class="soft" x="16" y="{bottom + 20:g}">{escape(f"{self.axis}, {self.unit}")}</text>')
         return parts
 
     def _lane(self, lane: Lane, top: float) -> list[str]:

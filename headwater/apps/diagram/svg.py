@@ -48,6 +48,7 @@ _LIGHT = Colors(
         "query": ("#f3effc", "#6a48b8"),
         "view": ("#e6f6ed", "#16774a"),
         "sink": ("#fdf0e1", "#a3560b"),
+        "capture": ("#e9f3f2", "#0b7a75"),
     },
     states={
         "waiting": "#55606e",
@@ -69,6 +70,7 @@ _DARK = Colors(
         "query": ("#251d40", "#b59cf2"),
         "view": ("#0f3022", "#5fd09a"),
         "sink": ("#3a2610", "#f0ab5e"),
+        "capture": ("#0f2b2a", "#3fbfb5"),
     },
     states={
         "waiting": "#a5b1c0",

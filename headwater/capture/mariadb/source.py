@@ -1,7 +1,7 @@
 """The tables of a MariaDB database that one capture reads: parts of snapshots, and the transactions of the binary log.
 
-A position is the last whole transaction of each GTID domain, how many events with rows of the next transaction are
-captured already, how many changes were captured in all, and the number of the server. Nothing is created in the database.
+A position is the last transaction of each GTID domain, how many changes were captured in all, and the number of the
+server. A piece has whole transactions; one that is larger than memory waits in a file. Nothing is created in the database.
 The server keeps its binary log as long as its own settings say: a position that it no longer has is refused.
 """
 
@@ -20,6 +20,7 @@ from headwater.capture.mariadb import binlog, gtid, statements, table_map
 from headwater.capture.mariadb.binlog import Binlog, BinlogRefused, Event
 from headwater.capture.mariadb.rows import ImageIncomplete, TableRows, truncation
 from headwater.capture.mariadb.server import Server, Session, check
+from headwater.capture.mariadb.spool import Spool
 from headwater.capture.mariadb.table_map import TableMap, TypeUnknown
 from headwater.capture.mariadb.tables import SnapshotPart, SourceTable, describe, read_part
 from headwater.capture.port import Changes, Piece, Position, SnapshotProgress, SourceHealth, Table
@@ -33,22 +34,15 @@ class _Place:
     """Where the capture is in the binary log."""
 
     gtids: Mapping[int, tuple[int, int]]
-    events: int = 0
-    """Events with rows of the transaction behind `gtids` that are captured already."""
     changes: int = 0
     server: int = 0
 
     @classmethod
     def of(cls, position: Position) -> _Place:
-        return cls(
-            gtids=gtid.parse(position["gtid"]),
-            events=position["events"],
-            changes=position["changes"],
-            server=position["server"],
-        )
+        return cls(gtids=gtid.parse(position["gtid"]), changes=position["changes"], server=position["server"])
 
     def position(self) -> Position:
-        return {"gtid": gtid.shown(self.gtids), "events": self.events, "changes": self.changes, "server": self.server}
+        return {"gtid": gtid.shown(self.gtids), "changes": self.changes, "server": self.server}
 
 
 @dataclass
@@ -59,8 +53,6 @@ class _Transaction:
     server: int
     number: int
     is_standalone: bool
-    events: int = 0
-    """Its events with rows that were read, captured or not."""
 
     @property
     def name(self) -> str:
@@ -72,15 +64,18 @@ class _Reading:
     """What one read has collected."""
 
     place: _Place
-    changes: list[Changes] = field(default_factory=list)
+    changes: Spool = field(default_factory=Spool)
     open: dict[int, TableRows] = field(default_factory=dict)
     """Rows that are not in `changes` yet, by the identity of their table's description."""
     count: int = 0
+    open_count: int = 0
     is_full: bool = False
 
     def close_rows(self) -> None:
-        self.changes += [rows.changes() for rows in self.open.values()]
+        for rows in self.open.values():
+            self.changes.add(rows.changes())
         self.open.clear()
+        self.open_count = 0
 
 
 class MariadbSource:
@@ -99,8 +94,12 @@ class MariadbSource:
         self._maps: dict[int, TableMap | None] = {}
         self._described: dict[bytes, TableMap | None] = {}
         self._part: SnapshotPart | None = None
+        self._spool = Spool()
 
     # -- set-up -------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[Table]:
+        return [one.table for one in describe(self._session, self._wanted)]
 
     def prepare(self) -> list[Table]:
         """Check the server's settings and the user's privileges, and describe the tables."""
@@ -145,13 +144,16 @@ class MariadbSource:
         if self._part is None and incomplete is not None:
             progress = snapshot.get(incomplete.table.name)
             self._part = read_part(self._session, incomplete, progress, rows_max=rows_max)
+        self._spool.close()  # what was read before is appended
         reading = _Reading(place=place)
+        self._spool = reading.changes
         more = self._read_events(reading, snapshot, rows_max=rows_max)
         progress_after: dict[str, SnapshotProgress] = {}
         if self._part is not None and self._is_reached(reading.place, self._part.gtid):
             reading.close_rows()
             progress_after[self._part.table.name] = self._part.progress
-            reading.changes += _snapshot_changes(self._part, order=reading.place.changes)
+            for changes in _snapshot_changes(self._part, order=reading.place.changes):
+                reading.changes.add(changes)
             self._part = None
             more = True
         reading.close_rows()
@@ -169,7 +171,7 @@ class MariadbSource:
                 return True
             event = self._binlog.next()
             if event is None:
-                if reading.count:
+                if reading.count and self._transaction is None:
                     return True
                 if end is None:
                     end = self._session.variables()["gtid_binlog_pos"] or ""
@@ -177,9 +179,13 @@ class MariadbSource:
                     return False
                 event = self._binlog.next(ARRIVAL_SECONDS)
                 if event is None:
-                    return True
+                    if self._transaction is None:
+                        return True
+                    continue  # a transaction is sent whole
             self._take(event, reading, keyless)
-            if reading.count >= rows_max or reading.is_full:
+            if reading.open_count >= rows_max:
+                reading.close_rows()
+            if self._transaction is None and (reading.count >= rows_max or reading.is_full):
                 return True
 
     def _take(self, event: Event, reading: _Reading, keyless: set[str]) -> None:
@@ -217,14 +223,11 @@ class MariadbSource:
             return
         self._transaction = None
         gtids = {**reading.place.gtids, transaction.domain: (transaction.server, transaction.number)}
-        reading.place = replace(reading.place, gtids=gtids, events=0)
+        reading.place = replace(reading.place, gtids=gtids)
 
     def _take_rows(self, event: Event, reading: _Reading, keyless: set[str]) -> None:
         transaction = self._transaction
         assert transaction is not None
-        transaction.events += 1
-        if transaction.events <= reading.place.events:
-            return
         described = self._maps.get(int.from_bytes(event.body[:6], "little"))
         captured = 0
         if described is not None and described.table.name not in keyless:
@@ -240,8 +243,8 @@ class MariadbSource:
                     instead="Set binlog_row_image=FULL for all programs that write, then drop the capture and create it again",
                 ) from None
         reading.count += captured
-        place = reading.place
-        reading.place = replace(place, events=transaction.events, changes=place.changes + captured)
+        reading.open_count += captured
+        reading.place = replace(reading.place, changes=reading.place.changes + captured)
 
     def _take_statement(self, event: Event, reading: _Reading) -> None:
         body = event.body
@@ -277,7 +280,7 @@ class MariadbSource:
             if database == self._server.database and source is not None:
                 order = reading.place.changes + 1
                 transaction = self._transaction.name if self._transaction is not None else ""
-                reading.changes.append(
+                reading.changes.add(
                     truncation(source.table, seconds=event.seconds, order=order, transaction=transaction)
                 )
                 reading.place = replace(reading.place, changes=order)
@@ -362,6 +365,7 @@ class MariadbSource:
             self._binlog.close()
         self._binlog = self._place = self._transaction = self._part = None
         self._maps.clear()
+        self._spool.close()
         self._session.close()
 
     # -- the rest of the port -----------------------------------------------------------------------------------------

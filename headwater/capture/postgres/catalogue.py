@@ -21,21 +21,21 @@ _TABLES = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text, c.relkind::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
-  AND n.nspname NOT LIKE 'pg\\_%%' AND n.nspname <> 'information_schema'
+  AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 ORDER BY n.nspname, c.relname
 """
 _COLUMNS = """
 SELECT a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod)
-FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum
+FROM pg_attribute a WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum
 """
 #: The columns of the replica identity, or of the primary key, in the order of the index.
 _KEY = """
 SELECT a.attname, i.indisreplident FROM pg_index i
 CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(number, place)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-WHERE i.indrelid = %s AND i.indisvalid AND i.indimmediate AND (i.indisprimary OR i.indisreplident) ORDER BY k.place
+WHERE i.indrelid = %s::bigint::oid AND i.indisvalid AND i.indimmediate AND (i.indisprimary OR i.indisreplident) ORDER BY k.place
 """
-_TYPES = "SELECT oid::bigint, typname, typtype::text, typbasetype::bigint, typtypmod, CASE WHEN typcategory = 'A' THEN typelem::bigint ELSE 0 END FROM pg_type WHERE oid = ANY(%s)"
+_TYPES = "SELECT oid::bigint, typname, typtype::text, typbasetype::bigint, typtypmod, CASE WHEN typcategory = 'A' THEN typelem::bigint ELSE 0 END FROM pg_type WHERE oid::bigint = ANY(%s::bigint[])"
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,15 @@ class Catalogue:
             key = ()
         table = Table(name=relation.full_name, columns=schema, key=key)
         return Shape(table, types, tuple(names.index(name) for name in key), relation.id)
+
+    def name_of(self, number: int) -> str | None:
+        """The name that a table has now."""
+        rows = self._connection.query(
+            "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.oid = %s::bigint::oid",
+            (number,),
+        )
+        return rows[0][0] if rows else None
 
     def type_names(self, table: int) -> dict[str, str]:
         """The types of a table's columns as SQL writes them."""

@@ -101,13 +101,14 @@ class ChangeReader:
         shape = self._shapes.get(relation)
         if shape is None:
             known = self.names.get(relation.id)
-            if known is not None and known != relation.full_name:
-                raise SourceInvalid(
-                    source=f"Table {known!r} of {self._connection.place}",
-                    why=f"it was renamed to {relation.full_name!r}",
-                    instead="Rename it back; or drop the capture and create it again, with the new name",
-                )
-            shape = self._shapes[relation] = self._catalogue.shape_of(relation)
+            if known is None or known == relation.full_name:
+                shape = self._catalogue.shape_of(relation)
+            elif self._catalogue.name_of(relation.id) == known:  # it had another name then
+                schema, _, name = known.partition(".")
+                shape = self._catalogue.shape_of(replace(relation, schema=schema, name=name))
+            else:
+                raise renamed(self._connection.place, known, relation.full_name)
+            self._shapes[relation] = shape
         return shape
 
     # -- values that were not sent ------------------------------------------------------------------------------------
@@ -169,6 +170,14 @@ class ChangeReader:
         )
         by_place = {place - 1: tuple(row) for place, *row in found}
         return [by_place.get(place) for place in range(rows.num_rows)]
+
+
+def renamed(place: str, before: str, now: str) -> SourceInvalid:
+    return SourceInvalid(
+        source=f"Table {before!r} of {place}",
+        why=f"it was renamed to {now!r}",
+        instead="Rename it back; or drop the capture and create it again, with the new name",
+    )
 
 
 def _key_texts(values: pa.Array) -> list[str | None]:

@@ -51,8 +51,7 @@ class Address:
     """Where the database of a capture is, and how sessions to it are opened."""
 
     def __init__(self, config: CaptureConfig) -> None:
-        self._psycopg2 = require("psycopg2", extra="postgres")
-        require("psycopg2.extras", extra="postgres")
+        self._psycopg = require("psycopg", extra="postgres")
         parts = urlsplit(config.url)
         options = dict(parse_qsl(parts.query))
         self.publication = options.pop("publication", None)
@@ -70,37 +69,37 @@ class Address:
         if password is not None:
             self._settings["password"] = password
 
-    def dsn(self) -> str:
-        """How ADBC connects. It has the password: never show it."""
-        text: str = self._psycopg2.extensions.make_dsn(self._url, **self._settings)
+    def dsn(self, **settings: str) -> str:
+        """How ADBC and libpq connect. It has the password: never show it."""
+        text: str = self._psycopg.conninfo.make_conninfo(self._url, **self._settings, **settings)
         return text
 
     def connect(self) -> Connection:
         with explained(self.place):
-            raw = self._psycopg2.connect(self._url, **self._settings)
-            raw.autocommit = True
-        return Connection(raw, self.place)
+            return Connection(self._psycopg.connect(self.dsn(), autocommit=True, prepare_threshold=None), self.place)
 
-    # Any: psycopg2 has no types.
+    # Any: the module is imported when it is used.
     def replication(self) -> Any:
-        """A connection in replication mode."""
+        """A connection of libpq's in replication mode."""
         with explained(self.place):
-            kind = self._psycopg2.extras.LogicalReplicationConnection
-            return self._psycopg2.connect(self._url, connection_factory=kind, **self._settings)
+            connection = self._psycopg.pq.PGconn.connect(self.dsn(replication="database").encode())
+            if connection.status != self._psycopg.pq.ConnStatus.OK:
+                raise self._psycopg.OperationalError(connection.error_message.decode(errors="replace"))
+        return connection
 
 
 class Connection:
     """A session that runs one statement at a time, by itself."""
 
-    # Any: psycopg2 has no types.
+    # Any: the module is imported when it is used.
     def __init__(self, raw: Any, place: str) -> None:
         self.raw = raw
         self.place = place
 
     # Any: values of rows.
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with explained(self.place), self.raw.cursor() as cursor:
-            cursor.execute(statement, tuple(values) if values else None)
+        with explained(self.place):
+            cursor = self.raw.execute(statement, tuple(values) if values else None)
             return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
@@ -111,23 +110,19 @@ class Connection:
 @contextlib.contextmanager
 def explained(place: str) -> Iterator[None]:
     """Raise what PostgreSQL refuses as an error with a remedy, and a lost connection as `SourceUnreachable`."""
-    psycopg2 = require("psycopg2", extra="postgres")
+    psycopg = require("psycopg", extra="postgres")
     try:
         yield
-    except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
-        if (
-            error.__class__.__module__ == "psycopg2.errors"
-            and error.pgcode
-            and not error.pgcode.startswith(("57", "08"))
-        ):
-            raise _refusal(place, error) from error
+    except psycopg.Error as error:
+        state = error.sqlstate
         text = " ".join(str(error).split())
-        for words, instead in _LOGIN:
-            if words in text:
-                raise SourceInvalid(source=place, why=f"PostgreSQL says: {text}", instead=instead) from error
-        raise SourceUnreachable(source=place, why=text) from error
-    except psycopg2.Error as error:
-        raise _refusal(place, error) from error
+        if state is None or state.startswith(("57", "08")):
+            for words, instead in _LOGIN:
+                if words in text:
+                    raise SourceInvalid(source=place, why=f"PostgreSQL says: {text}", instead=instead) from error
+            raise SourceUnreachable(source=place, why=text) from error
+        instead = _REFUSALS.get(state, "Check the server's log and the rights of the user of the capture")
+        raise SourceInvalid(source=place, why=f"PostgreSQL says: {text}", instead=instead) from error
 
 
 _LOGIN = (
@@ -148,10 +143,3 @@ _REFUSALS = {
     "53400": "Raise `max_replication_slots` and restart PostgreSQL, or drop a slot that nothing uses",
     "53300": "Raise `max_connections` or `max_wal_senders`, or end other sessions",
 }
-
-
-# Any: psycopg2 has no types.
-def _refusal(place: str, error: Any) -> SourceInvalid:
-    text = " ".join(str(error).split())
-    instead = _REFUSALS.get(error.pgcode or "", "Check the server's log and the rights of the user of the capture")
-    return SourceInvalid(source=place, why=f"PostgreSQL says: {text}", instead=instead)

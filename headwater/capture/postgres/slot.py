@@ -16,6 +16,7 @@ from headwater.capture.postgres.catalogue import CatalogueTable
 from headwater.capture.postgres.connection import Connection, explained, identifier
 from headwater.capture.postgres.messages import format_lsn, parse_lsn
 from headwater.errors import InUse
+from headwater.optional import require
 
 #: How long a slot that a dead process still holds is waited for.
 HELD_SECONDS_MAX = 30.0
@@ -130,16 +131,16 @@ class Slot:
 
     # -- slot ---------------------------------------------------------------------------------------------------------
 
-    # Any: psycopg2 has no types.
+    # Any: a connection of libpq's.
     def create(self, replication: Any) -> tuple[int, str]:
         """Create the slot; return its position, and the name of a snapshot as of it that lives until the next command."""
-        state = self.state()
-        if state is not None:  # from a run that died before anything was captured
+        if self.state() is not None:  # from a run that died before anything was captured
             self._drop_slot()
-        with explained(self._connection.place), replication.cursor() as cursor:
-            cursor.execute(f"CREATE_REPLICATION_SLOT {identifier(self.name)} LOGICAL pgoutput (SNAPSHOT 'export')")
-            _, lsn, snapshot, _ = cursor.fetchone()
-        return parse_lsn(lsn), snapshot
+        result = replication.exec_(
+            f"CREATE_REPLICATION_SLOT {identifier(self.name)} LOGICAL pgoutput (SNAPSHOT 'export')".encode()
+        )
+        check_result(result, self._connection.place)
+        return parse_lsn(result.get_value(0, 1).decode()), result.get_value(0, 2).decode()
 
     def state(self) -> SlotState | None:
         rows = self._connection.query(_SLOT, (self.name,))
@@ -183,7 +184,7 @@ class Slot:
         )[0]
         return {"system": identity, "timeline": timeline, "lsn": parse_lsn(lsn)}
 
-    def wait_until_free(self, capture: str) -> None:
+    def wait_until_free(self) -> None:
         """Wait while a process that has died still holds the slot; the server notices it soon."""
         deadline = time.monotonic() + HELD_SECONDS_MAX
         pause = 0.02
@@ -192,7 +193,7 @@ class Slot:
                 raise InUse(
                     what=f"The replication slot {self.name!r}",
                     by=f"the server process {state.holder}",
-                    instead=f"End the other run of capture {capture!r}; or run `SELECT pg_terminate_backend({state.holder})`",
+                    instead=f"End the other run of capture {self._capture!r}; or run `SELECT pg_terminate_backend({state.holder})`",
                 )
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
@@ -205,7 +206,7 @@ class Slot:
             self._connection.query(f"DROP PUBLICATION IF EXISTS {identifier(self.publication)}")
 
     def _drop_slot(self) -> None:
-        self.wait_until_free(self._capture)
+        self.wait_until_free()
         self._connection.query("SELECT pg_drop_replication_slot(%s)", (self.name,))
 
     def _replaced(self, why: str) -> None:
@@ -214,3 +215,13 @@ class Slot:
 
 def _lsn(text: str | None) -> int | None:
     return None if text is None else parse_lsn(text)
+
+
+# Any: values of libpq's.
+def check_result(result: Any, place: str) -> None:
+    """Raise what a command on a replication connection was answered, unless it succeeded."""
+    psycopg = require("psycopg", extra="postgres")
+    status = psycopg.pq.ExecStatus
+    if result.status not in (status.TUPLES_OK, status.COMMAND_OK, status.COPY_BOTH):
+        with explained(place):
+            raise psycopg.errors.error_from_result(result)

@@ -38,6 +38,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = {number} AND c.relkind = 'r' OR c.oid IN (SELECT relid FROM pg_partition_tree({number}) WHERE isleaf)
 ORDER BY c.oid
 """
+#: A name that no column has.
+_ROW = "_headwater_row"
 #: The values that Arrow and Python hold; others are null, and their row is told.
 _BOUNDS = {
     pa.date32(): "BETWEEN '0001-01-01' AND '9999-12-31'",
@@ -98,6 +100,20 @@ class Worker:
     def leaves(self, number: int) -> list[Leaf]:
         rows = self._table(_LEAVES.format(number=number)).to_pylist()
         return [Leaf(*row.values()) for row in rows]
+
+    def count(self, shape: Shape) -> int:
+        """The number of rows of a table."""
+        schema, _, name = shape.table.name.partition(".")
+        counted = self._table(f"SELECT count(*) AS n FROM {identifier(schema)}.{identifier(name)}")
+        return int(counted.column(0)[0].as_py())
+
+    def whole(self, shape: Shape, leaves: list[Leaf]) -> Iterator[RangeRows]:
+        """All rows of a table, range by range."""
+        size = RangeSize()
+        for place in _places(leaves, size):
+            found = self.rows(shape, place)
+            size.learn(place, found.rows)
+            yield found
 
     def rows(self, shape: Shape, where: BlockRange, *, condition: str | None = None) -> RangeRows:
         """Read the rows of a range."""
@@ -167,6 +183,9 @@ class InitialSnapshot:
             size.learn(place, rows.rows)
             yield place, rows
 
+    def count(self, shape: Shape) -> int:
+        return self._workers[0].count(shape)
+
     def _read(self, shape: Shape, place: BlockRange) -> RangeRows:
         worker = self._free.pop()
         try:
@@ -234,7 +253,7 @@ def _places(leaves: list[Leaf], size: RangeSize) -> Iterator[BlockRange]:
 def _select(shape: Shape, where: BlockRange, condition: str | None) -> str:
     columns, odd = [], []
     for number, (one, kind) in enumerate(zip(shape.table.columns, shape.types, strict=True)):
-        name = f"t.{identifier(one.name)}"
+        name = f"{_ROW}.{identifier(one.name)}"
         bounds = _BOUNDS.get(kind.arrow)
         if bounds is not None:
             odd.append(f"NOT ({name} {bounds})")
@@ -242,12 +261,12 @@ def _select(shape: Shape, where: BlockRange, condition: str | None) -> str:
         else:
             columns.append(f"{name}{'' if kind.binary else '::text'} AS c{number}")
     if odd:
-        columns.append(f"CASE WHEN {' OR '.join(odd)} THEN row_to_json(t)::text END AS odd")
+        columns.append(f"CASE WHEN {' OR '.join(odd)} THEN row_to_json({_ROW})::text END AS odd")
     leaf = where.leaf
-    statement = f"SELECT {', '.join(columns)} FROM ONLY {identifier(leaf.schema)}.{identifier(leaf.name)} AS t"
-    limits = [f"t.ctid >= '({where.start},0)'::tid"]
+    statement = f"SELECT {', '.join(columns)} FROM ONLY {identifier(leaf.schema)}.{identifier(leaf.name)} AS {_ROW}"
+    limits = [f"{_ROW}.ctid >= '({where.start},0)'::tid"]
     if where.end is not None:
-        limits.append(f"t.ctid < '({where.end},0)'::tid")
+        limits.append(f"{_ROW}.ctid < '({where.end},0)'::tid")
     if condition:
         limits.append(f"({condition})")
     return f"{statement} WHERE {' AND '.join(limits)}"
@@ -259,5 +278,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def emit_mark(connection: Connection, prefix: str, mark: str) -> None:
-    """Write a mark into the database's log: when it arrives, everything before it has arrived."""
-    connection.query("SELECT pg_logical_emit_message(false, %s, %s)", (prefix, mark))
+    """Write a mark into the database's log: when it arrives, everything before it has arrived.
+
+    It has a transaction, because its commit flushes the log; otherwise the mark would wait for the next one.
+    """
+    connection.query("SELECT pg_logical_emit_message(true, %s::text, %s::text)", (prefix, mark))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -20,13 +20,20 @@ from headwater.capture.config import CaptureConfig
 from headwater.capture.errors import SourceInvalid, SourceUnreachable
 from headwater.capture.port import Changes, Misfit, Piece, Position, SnapshotProgress, SourceHealth, Table
 from headwater.capture.postgres.catalogue import Catalogue, CatalogueTable
-from headwater.capture.postgres.changes import ChangeReader, TableChanges, kept_changes, read_changes, truncation
+from headwater.capture.postgres.changes import (
+    ChangeReader,
+    TableChanges,
+    kept_changes,
+    read_changes,
+    renamed,
+    truncation,
+)
 from headwater.capture.postgres.chunks import ChunkReader
 from headwater.capture.postgres.connection import Address, Connection, checked_address
 from headwater.capture.postgres.messages import parse_lsn
 from headwater.capture.postgres.shape import Shape
 from headwater.capture.postgres.slot import Slot
-from headwater.capture.postgres.snapshot import InitialSnapshot, cursor_behind, expected_rows, next_range
+from headwater.capture.postgres.snapshot import InitialSnapshot, RangeRows, cursor_behind, expected_rows, next_range
 from headwater.capture.postgres.stream import Stream
 from headwater.capture.postgres.transactions import Batch
 from headwater.capture.postgres.visibility import XidSnapshot
@@ -40,6 +47,9 @@ IDLE_BYTES_MAX = 16 * MIB
 IDLE_SECONDS_MAX = 10.0
 #: How long a database that cannot be reached is tried again.
 AWAY_SECONDS_MAX = 60.0
+RETRY_SECONDS = 0.3
+#: How often rows of a table are tried to be read: its columns may have changed since they were listed.
+SNAPSHOT_FAILURES_MAX = 3
 #: How often the catalogue is read for tables that were added, dropped or created again.
 TABLES_SECONDS = 10.0
 
@@ -79,8 +89,9 @@ class PostgresSource:
         self._reader: ChangeReader | None = None
         self._chunks: ChunkReader | None = None
         self._initial: tuple[InitialSnapshot, Iterator[Piece]] | None = None
-        self._replication: Any = None  # psycopg2 has no types
+        self._replication: Any = None  # a connection of libpq's
         self._away_since: float | None = None
+        self._failures = 0
         self._stored_at = time.monotonic()
         self._unheard: dict[str, set[int]] = {}
 
@@ -142,21 +153,35 @@ class PostgresSource:
             piece = self._piece(position, snapshot, rows_max=max(rows_max, ROWS_MAX))
         except (SourceUnreachable, adbc.Error) as error:
             self._disconnect()
+            self._failures += isinstance(error, adbc.Error) and self._is_reachable()
             if self._away_since is None:
                 self._away_since = time.monotonic()
+            if self._failures > SNAPSHOT_FAILURES_MAX:
+                raise SourceInvalid(
+                    source=self._address.place,
+                    why=f"its tables cannot be read: {' '.join(str(error).split())}",
+                    instead="Grant SELECT on the tables to the user of the capture, or correct the tables; the capture goes on where it was",
+                ) from error
             if time.monotonic() - self._away_since > AWAY_SECONDS_MAX:
-                if isinstance(error, SourceUnreachable):
-                    raise
-                raise SourceUnreachable(source=self._address.place, why=" ".join(str(error).split())) from error
-            time.sleep(0.5)
+                raise
+            time.sleep(RETRY_SECONDS)
             return Piece(position=position, more=True)
         self._away_since = None
+        self._failures = 0
         return piece
+
+    def _is_reachable(self) -> bool:
+        try:
+            self._address.connect().close()
+        except SourceUnreachable:
+            return False
+        return True
 
     def _piece(self, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> Piece:
         session = self._open()
-        if not self._shapes or time.monotonic() - self._tables_at > TABLES_SECONDS:
+        if not self._tables_at or time.monotonic() - self._tables_at > TABLES_SECONDS:
             self._refresh(session)
+        self._check_names(snapshot)
         if not position["lsn"]:
             position = self._begin(session)
         if self._initial is not None:
@@ -167,6 +192,13 @@ class PostgresSource:
             session.slot.check(position)
             self._start_stream(session, position)
         return self._streamed(session, position, snapshot, rows_max=rows_max)
+
+    def _check_names(self, snapshot: Mapping[str, SnapshotProgress]) -> None:
+        """Refuse to go on if a captured table has another name now: its topic would stay as it is, unnoticed."""
+        now = {one.number: one.full_name for one in self._tables.values()}
+        for name, progress in snapshot.items():
+            if now.get(progress.version, name) != name:
+                raise renamed(self._address.place, name, now[progress.version])
 
     # -- the initial snapshot -----------------------------------------------------------------------------------------
 
@@ -186,7 +218,9 @@ class PostgresSource:
         for name, shape in self._shapes.items():
             leaves = initial.leaves[name]
             if not shape.table.key:  # its rows cannot be told apart: all of them are one transaction of the log
-                yield self._whole_table(shape, initial, position)
+                piece = self._whole_table(shape, initial, position)
+                position, order = dict(piece.position), piece.position["order"]
+                yield piece
                 continue
             read = 0
             for place, found in initial.ranges(shape):
@@ -209,16 +243,17 @@ class PostgresSource:
                 yield Piece(position=position, snapshot={name: _complete(shape, 0)}, more=True)
 
     def _whole_table(self, shape: Shape, initial: InitialSnapshot, position: Position) -> Piece:
-        batches = [found for _, found in initial.ranges(shape)]
-        rows = sum(found.rows.num_rows for found in batches)
-        changes = [read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows]
-        misfits = [misfit for found in batches for misfit in found.misfits]
+        """A table of any size as one piece, whose rows are read while they are appended."""
+        rows = initial.count(shape)
+        misfits: list[Misfit] = []
+        ranges = (found for _, found in initial.ranges(shape))
         return Piece(
-            position=position,
-            changes=changes,
+            position={**position, "order": position["order"] + rows},
+            changes=_read_rows(shape, ranges, position["order"], misfits),
             misfits=misfits,
             snapshot={shape.table.name: _complete(shape, rows)},
             more=True,
+            rows=rows,
         )
 
     def _end_initial(self) -> None:
@@ -227,7 +262,7 @@ class PostgresSource:
             self._initial = None
         if self._replication is not None:
             with contextlib.suppress(Exception):
-                self._replication.close()
+                self._replication.finish()
             self._replication = None
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -250,7 +285,7 @@ class PostgresSource:
         if unread and chunks.waiting is None:
             shape = unread[0]
             if not shape.table.key:
-                piece = self._keyless(session, shape, position)
+                piece = self._keyless(session, shape, position, is_again=shape.table.name in snapshot)
                 if piece is not None:
                     return piece
             else:
@@ -293,7 +328,7 @@ class PostgresSource:
             after["order"] += waiting.rows.num_rows
             changes = chain(changes, self._chunk(position["order"] + rows, misfits, snapshot.get(name)))
         elif not rows:
-            after["lsn"] = self._idle(position, stream.reached)
+            after["lsn"] = self._idle(position, stream)
         is_behind = stream.reached < until or chunks.waiting is not None
         unread = any(
             not _is_complete(progress.get(name, snapshot.get(name)), shape) for name, shape in self._shapes.items()
@@ -329,43 +364,44 @@ class PostgresSource:
         if rows.num_rows:
             yield read_changes(chunk.shape.table, rows, order)
 
-    def _idle(self, position: Position, reached: int) -> int:
+    def _idle(self, position: Position, stream: Stream) -> int:
         """The position of a piece without changes: it moves now and then, so that an idle slot keeps no WAL."""
-        is_due = reached - position["lsn"] > IDLE_BYTES_MAX or time.monotonic() - self._stored_at > IDLE_SECONDS_MAX
-        return max(reached, position["lsn"]) if is_due else int(position["lsn"])
+        behind = stream.reached - position["lsn"]
+        is_late = time.monotonic() - self._stored_at > IDLE_SECONDS_MAX
+        is_due = behind > IDLE_BYTES_MAX or is_late or stream.is_awaited
+        return max(stream.reached, position["lsn"]) if is_due else int(position["lsn"])
 
     # -- tables without a key -----------------------------------------------------------------------------------------
 
-    def _keyless(self, session: _Session, shape: Shape, position: Position) -> Piece | None:
+    def _keyless(self, session: _Session, shape: Shape, position: Position, *, is_again: bool) -> Piece | None:
         """Read a whole table without a key. Its changes were left out until now; those that the snapshot sees stay left out."""
         assert self._chunks is not None
         name = shape.table.name
         worker = self._chunks.worker()
         worker.begin()
-        try:
-            visible = worker.visible()
-            unheard = np.array(sorted(self._unheard.get(name, ())), np.int64)
-            if not self._chunks.may_read(name, visible) or not visible.sees(unheard).all():
-                return None
-            leaves = worker.leaves(shape.number)
-            batches = []
-            place = next_range(leaves, None, 1024)
-            while place is not None:
-                batches.append(worker.rows(shape, place))
-                place = next_range(leaves, cursor_behind(place), 1024)
-        finally:
+        visible = worker.visible()
+        unheard = np.array(sorted(self._unheard.get(name, ())), np.int64)
+        if not self._chunks.may_read(name, visible) or not visible.sees(unheard).all():
             worker.end()
-        rows = sum(found.rows.num_rows for found in batches)
+            return None
+        rows, leaves = worker.count(shape), worker.leaves(shape.number)
         end = parse_lsn(session.connection.query("SELECT pg_current_wal_insert_lsn()::text")[0][0])
         seen = {"seen": f"{visible.xmin}:{visible.xmax}:{','.join(map(str, visible.running))}", "until": end}
+        misfits: list[Misfit] = []
+
+        def changes() -> Iterator[Changes]:
+            if is_again:  # rows that the topic has already cannot be told apart from those that follow
+                yield truncation(shape.table, position["order"])
+            yield from _read_rows(shape, worker.whole(shape, leaves), position["order"], misfits)
+            worker.end()
+
         return Piece(
             position={**position, "order": position["order"] + rows},
-            changes=[
-                read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows
-            ],
-            misfits=[misfit for found in batches for misfit in found.misfits],
+            changes=changes(),
+            misfits=misfits,
             snapshot={name: replace(_complete(shape, rows), cursor=seen)},
             more=True,
+            rows=rows,
         )
 
     def _of_keyless(
@@ -457,11 +493,20 @@ class PostgresSource:
             self._stream = None
 
     def _disconnect(self) -> None:
+        self._tables_at = 0.0
         self._close_stream()
         self._end_initial()
         if self._session is not None:
             self._session.connection.close()
             self._session = None
+
+
+def _read_rows(shape: Shape, ranges: Iterable[RangeRows], order: int, misfits: list[Misfit]) -> Iterator[Changes]:
+    for found in ranges:
+        misfits += found.misfits
+        if found.rows.num_rows:
+            yield read_changes(shape.table, found.rows, order)
+        order += found.rows.num_rows
 
 
 def _complete(shape: Shape, rows: int) -> SnapshotProgress:

@@ -1,24 +1,33 @@
-"""The replication stream: psycopg2 brings the messages, the assembler makes whole transactions of them.
+"""The replication stream: libpq brings the messages, the assembler makes whole transactions of them.
 
-Only what is durable in the log is acknowledged. Where nothing arrives, the server is asked how far it has decoded: with no
+Only what is durable in the log is acknowledged, and nothing else: a library that acknowledges by itself what it takes for processed
+would hide that a log was restored from an older copy. Where nothing arrives, the server is asked how far it has decoded: with no
 transaction open, everything before that is either delivered or of no interest, so that an idle slot keeps no WAL.
+
+    server    w start:8 end:8 time:8 message        k end:8 time:8 reply:1
+    client    r written:8 flushed:8 applied:8 time:8 reply:1
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
+import struct
 import time
 
 from headwater.capture.postgres.connection import Address, explained
-from headwater.capture.postgres.slot import Slot
+from headwater.capture.postgres.messages import EPOCH_US, format_lsn
+from headwater.capture.postgres.slot import Slot, check_result
 from headwater.capture.postgres.transactions import Assembler, Batch
+from headwater.optional import require
 from headwater.units import MIB
 
 #: How often the server hears of this process; it cuts connections that are silent for `wal_sender_timeout`.
 FEEDBACK_SECONDS = 5.0
 #: Messages of whole transactions that one piece may hold.
 PIECE_BYTES_MAX = 32 * MIB
+_FEEDBACK = struct.Struct(">cQQQqB")
+_HEADER = 25
 
 
 class Stream:
@@ -26,51 +35,61 @@ class Stream:
 
     def __init__(self, address: Address, slot: Slot, lsn: int) -> None:
         self._place = address.place
-        slot.wait_until_free(slot.name)
-        self._connection = address.replication()
-        self._cursor = self._connection.cursor()
+        self._psycopg = require("psycopg", extra="postgres")
         self._durable = lsn
-        self._reached = lsn
+        self._decoded = lsn
         self._told_at = 0.0
+        self.is_awaited = False
+        """Whether the server waits for an answer: one that shuts down waits until everything is acknowledged."""
         self.assembler = Assembler(lsn, mark_prefix=slot.name)
-        options = {
-            "proto_version": "2",
-            "publication_names": '"' + slot.publication.replace('"', '""') + '"',
-            "streaming": "on",
-            "messages": "true",
-        }
-        with explained(self._place):
-            self._cursor.start_replication(
-                slot_name=slot.name, start_lsn=lsn, options=options, decode=False, status_interval=FEEDBACK_SECONDS
-            )
+        slot.wait_until_free()
+        self._connection = address.replication()
+        publication = slot.publication.replace('"', '""').replace("'", "''")
+        result = self._connection.exec_(
+            f'START_REPLICATION SLOT "{slot.name}" LOGICAL {format_lsn(lsn)} '
+            f"(proto_version '2', streaming 'on', messages 'true', publication_names '\"{publication}\"')".encode()
+        )
+        try:
+            check_result(result, self._place)
+        except Exception:
+            self.close()
+            raise
         self._tell(force=True)
 
     @property
     def reached(self) -> int:
         """Everything before this position has arrived, as whole transactions."""
-        return max(self._reached, self.assembler.lsn)
+        return max(self._decoded, self.assembler.lsn)
 
     def receive(self, *, rows_max: int, until: int, mark: bytes | None = None, seconds: float = 1.0) -> Batch:
         """Receive whole transactions: until there are enough, or a position or our own mark is reached, or time is over."""
         assembler = self.assembler
-        feed = assembler.feed
+        feed, read = assembler.feed, self._connection.get_copy_data
         deadline = time.monotonic() + seconds
+        is_asked = False
         with explained(self._place):
-            read = self._cursor.read_message
             while True:
-                message = read()
-                if message is None:
-                    if assembler.is_open:
-                        self._wait(0.2)
-                        continue
-                    if self._is_enough(until, mark) or time.monotonic() > deadline:
-                        break
-                    if assembler.count:  # append what is there; the rest comes with the next piece
-                        break
-                    self._tell(force=True, reply=True)
+                size, data = read(1)
+                if size == 0:
+                    self._connection.consume_input()
+                    size, data = read(1)
+                if size == 0:
+                    if not assembler.is_open:
+                        # What is there is appended now; the rest comes with the next piece.
+                        if assembler.count or self._is_enough(until, mark) or time.monotonic() > deadline:
+                            break
+                        if not is_asked:
+                            self._tell(force=True, reply=True)
+                            is_asked = True
                     self._wait(0.1)
                     continue
-                payload = message.payload
+                if size < 0:
+                    raise self._psycopg.OperationalError("the server has ended the replication")
+                if data[0] == 107:  # k
+                    self._keep_alive(bytes(data))
+                    is_asked = False
+                    continue
+                payload = bytes(data[_HEADER:])
                 feed(payload)
                 # C and c end a transaction, M may be our mark.
                 if payload[0] in (67, 99, 77) and not assembler.is_open:
@@ -81,16 +100,21 @@ class Stream:
             self._tell()
         return assembler.take()
 
+    def _keep_alive(self, message: bytes) -> None:
+        end, wants_reply = int.from_bytes(message[1:9], "big"), message[17]
+        if not self.assembler.is_open:  # between transactions, the server has sent all that ends before this
+            self._decoded = max(self._decoded, end)
+        if wants_reply:
+            self.is_awaited = True
+            self._tell(force=True)
+
     def _is_enough(self, until: int, mark: bytes | None) -> bool:
-        if mark is not None:
-            return mark in self.assembler.marks
-        # Between transactions, the server has sent all that ends before the position that it tells.
-        self._reached = max(self._reached, self._cursor.wal_end or 0)
-        return self.reached >= until
+        return mark in self.assembler.marks if mark is not None else self.reached >= until
 
     def acknowledge(self, lsn: int) -> None:
         """Tell the server that everything before a position is durable."""
         self._durable = max(self._durable, lsn)
+        self.is_awaited = False
         self._tell(force=True)
 
     def wait(self, seconds: float) -> None:
@@ -99,7 +123,7 @@ class Stream:
         self._wait(seconds)
 
     def _wait(self, seconds: float) -> None:
-        select.select([self._connection.fileno()], [], [], seconds)
+        select.select([self._connection.socket], [], [], seconds)
         self._tell()
 
     def _tell(self, *, force: bool = False, reply: bool = False) -> None:
@@ -107,15 +131,15 @@ class Stream:
         if not force and now - self._told_at < FEEDBACK_SECONDS:
             return
         self._told_at = now
+        # What is written says how far the capture is if nothing waits; what is flushed is what the database may delete.
         is_idle = not self.assembler.is_open and not self.assembler.count
         written = max(self._durable, self.reached) if is_idle else self._durable
+        clock_us = time.time_ns() // 1000 - EPOCH_US
         with explained(self._place):
-            self._cursor.send_feedback(
-                write_lsn=written, flush_lsn=self._durable, apply_lsn=self._durable, reply=reply, force=True
-            )
+            self._connection.put_copy_data(_FEEDBACK.pack(b"r", written, self._durable, self._durable, clock_us, reply))
+            self._connection.flush()
 
     def close(self) -> None:
+        self.assembler.close()
         with contextlib.suppress(Exception):
-            self._cursor.close()
-        with contextlib.suppress(Exception):
-            self._connection.close()
+            self._connection.finish()

@@ -31,9 +31,9 @@ from headwater.capture.postgres.messages import (
 from headwater.units import MIB
 
 #: Messages of a run that are decoded together, in bytes.
-SEGMENT_BYTES_MAX = 16 * MIB
+SEGMENT_BYTES_MAX = 2 * MIB
 #: A run up to this size stays in memory.
-MEMORY_BYTES_MAX = 48 * MIB
+MEMORY_BYTES_MAX = 32 * MIB
 
 
 @dataclass(slots=True)
@@ -232,6 +232,11 @@ class Assembler:
         self._ready, self._run = [], Run()
         return Batch(runs, self.lsn, self.at_us)
 
+    def close(self) -> None:
+        """Drop all that has not left; it arrives again with the next stream."""
+        for run in (*self._ready, self._run, *self._streams.values()):
+            run.release()
+
     def feed(self, payload: bytes) -> None:
         """Take the next message."""
         kind = payload[0]
@@ -330,7 +335,7 @@ class Assembler:
             elif not self._skip:
                 self._run.add_event(message)
             return
-        if message.lsn > self.lsn:  # it belongs to no transaction, and its own position tells whether it is new
+        if message.lsn >= self.lsn:  # it belongs to no transaction, and its own position tells whether it is new
             self._run.begin(0, self.at_us)
             self._run.add_event(message)
-            self.lsn = message.lsn
+            self.lsn = message.lsn + 1

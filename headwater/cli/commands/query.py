@@ -92,11 +92,17 @@ def graph(
     if file is not None:
         require_extras("spark")
         from headwater.apps.app_file import load_app
+        from headwater.apps.captures import named_tables, with_captured_inputs
         from headwater.apps.graph import picture
         from headwater.apps.home import DeclaredQuery
 
         loaded = load_app(file)
-        drawn = picture(loaded.name, [DeclaredQuery.of(query) for query in loaded.queries], labels={})
+        tables = named_tables(loaded.captures)
+        queries = with_captured_inputs(loaded.queries, tables, inputs=[one.name for one in loaded.inputs])
+        captures = {
+            one.name: [topic for topic, table in tables.items() if one[table] == topic] for one in loaded.captures
+        }
+        drawn = picture(loaded.name, [DeclaredQuery.of(query) for query in queries], labels={}, captures=captures)
     else:
         with session.services() as services:
             drawn = services.queries.graph(app)

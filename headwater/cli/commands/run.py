@@ -143,7 +143,7 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
             session.say(f"{status.name}: {read:,} rows read, {status.state}{behind}")
         waiting = {name: count for name, count in runner.open_windows.items() if count}
         for name, count in waiting.items():
-            session.say(f"{name}: {count:,} windows are still open")
+            session.say(f"{name}: {counted(count, 'window')} still open")
         if waiting:
             session.say("Later rows may still come for them. If none do, `--end-of-input` closes them.")
     else:

@@ -32,7 +32,8 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
     records = [
         {
             **{name: getattr(one, name) for name in names},
-            "watermark": iso_time(one.watermark_us),
+            "watermark": None if one.has_ended else iso_time(one.watermark_us),
+            "ended": one.has_ended,
             "counts": one.counts,
         }
         for one in found
@@ -47,7 +48,7 @@ def list_states(session: Session, folder: Folder = STATE) -> None:
             f"{one.rows:,}",
             format_bytes(one.bytes),
             f"{one.counts.get('late', 0):,}",
-            iso_time(one.watermark_us) or "-",
+            "end of input" if one.has_ended else iso_time(one.watermark_us) or "-",
         ]
         for one in found
     ]

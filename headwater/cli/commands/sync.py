@@ -28,7 +28,10 @@ _NONE = "There are no syncs yet: `headwater sync create copy sqlite:///copy.db -
 def create(
     session: Session,
     name: Name,
-    url: Annotated[str, typer.Argument(help="The target: sqlite:///path/to/file.db", metavar="URL")],
+    url: Annotated[
+        str,
+        typer.Argument(help="The target, such as postgresql://user@host/database or sqlite:///file.db", metavar="URL"),
+    ],
     topics: Annotated[
         str, typer.Option("--topics", help="Names or patterns of topics, with commas between.", metavar="NAMES")
     ] = "*",
@@ -42,6 +45,10 @@ def create(
     dead_letters: Annotated[
         bool,
         typer.Option("--dead-letters", help="Set rows aside that the target refuses, instead of stopping."),
+    ] = False,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Apply whole transactions of a database that is captured with markers."),
     ] = False,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="A setting of the target, NAME=VALUE; may be repeated.")
@@ -68,6 +75,7 @@ def create(
             table=table,
             mode=cast("Mode", mode),  # the service checks it
             dead_letters=dead_letters,
+            transactions=transactions,
             options=options,
             password_env=password_env,
             password_file=password_file,
@@ -173,6 +181,46 @@ def resume(session: Session, name: Name) -> None:
     with session.services() as services:
         found = services.syncs.resume(name)
     session.show(found, [f"Sync {name!r} goes on."])
+
+
+@COMMANDS.command("compare")
+def compare(
+    session: Session,
+    name: Name,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct the rows that differ.")] = False,
+) -> None:
+    """Compare the target with its topics, key by key. Ends with code 5 if they differ and were not repaired."""
+    with session.services() as services:
+        found = services.syncs.compare(name, repair=repair)
+    rows = [
+        [one.table, f"{one.rows:,}", f"{one.missing:,}", f"{one.extra:,}", f"{one.different:,}", f"{one.pending:,}"]
+        for one in found
+    ]
+    session.show_all(found, columns("TABLE…", ">ROWS", ">MISSING", ">EXTRA", ">DIFFERENT", ">PENDING"), rows)
+    for one in found:
+        for difference in one.differences:
+            session.say(f"{one.table}: {difference.kind}: {difference.key}")
+    wrong = sum(one.missing + one.extra + one.different for one in found)
+    if wrong and repair:
+        session.say(f"{counted(wrong, 'row')} corrected")
+    elif wrong:
+        session.say(f"Correct them with `headwater sync compare {name} --repair`.")
+        raise typer.Exit(5)
+
+
+@COMMANDS.command("rebuild")
+def rebuild(
+    session: Session,
+    name: Name,
+    topic: Annotated[str | None, typer.Argument(help="A topic; by default all.", metavar="[TOPIC]")] = None,
+    yes: Yes = False,
+) -> None:
+    """Make the tables of the target again from the whole topics, beside the old ones, and then replace these."""
+    with session.services() as services:
+        services.syncs.status(name)
+        session.confirm(f"The tables of sync {name!r} are made again from their topics.", yes=yes)
+        rows = services.syncs.rebuild(name, topic=topic)
+    session.say(f"{name}: {counted(rows, 'row')}, rebuilt")
 
 
 @COMMANDS.command("drop")

@@ -22,6 +22,8 @@ KINDS = {
     "dead_letters": "Dead letters in a minute",
     "query_down": "A query is down",
     "view": "A SQL condition",
+    "capture_delay": "Delay of a capture",
+    "capture_retention": "What a database keeps for a capture",
 }
 #: The names and colours of the states of a rule, and of the records of its history.
 STATES = {
@@ -72,6 +74,8 @@ def subject_of(rule: Rule) -> str:
         "watermark_delay": f"watermark of query {rule.query}",
         "dead_letters": f"dead letters of topic {rule.topic}",
         "query_down": f"query {rule.query}",
+        "capture_delay": f"delay of capture {rule.capture}",
+        "capture_retention": f"what the database of capture {rule.capture} keeps",
     }
     return words[rule.kind]
 
@@ -96,7 +100,7 @@ def value_of(rule: Rule, state: AlertState) -> str:
         return "down" if state.value else "runs"
     if rule.kind == "view" and rule.key:
         return f"{state.value:g}"
-    if rule.kind == "watermark_delay" or rule.unit == "seconds":
+    if rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds":
         return span(state.value)
     return amount(rule, state.value)
 

@@ -125,7 +125,9 @@ class AlertList(LivePage[AlertsContent]):
         if self._content is not None:
             rules = sorted(self._content.rules.rules, key=lambda rule: (STATE_ORDER.index(rule.state), rule.name))
             day = self._content.day
-            self._table.set_rows([_row(rule, day.get(rule.name, [])) for rule in self._pages.part(rules)])
+            is_measured = self._content.rules.looked_at_us is not None
+            rows = [_row(rule, day.get(rule.name, []), is_measured=is_measured) for rule in self._pages.part(rules)]
+            self._table.set_rows(rows)
 
     def _show_history(self) -> None:
         if self._content is not None:
@@ -138,7 +140,8 @@ def _show_names(tile: Stat, names: list[str], *, none: str, tones: tuple[str, st
     tile.set(count(len(names)), foot=", ".join(names) or none, tone=tones[0] if names else tones[1])
 
 
-def _row(summary: Summary, changes: Sequence[Change]) -> Row:
+def _row(summary: Summary, changes: Sequence[Change], *, is_measured: bool) -> Row:
+    """A rule. Values of subjects that are ok are known if this process evaluates the rules (`is_measured`)."""
     rule, path = summary.rule, path_to("alerts", summary.name)
     if rule is None:
         cells: list[Any] = [link(summary.name, path), toned(summary.error or "", "warn"), "", "", "", ""]
@@ -146,22 +149,25 @@ def _row(summary: Summary, changes: Sequence[Change]) -> Row:
         line = display.state_line(display.line_of(summary, changes, seconds=DAY, step=10.0), label="Last 24 hours")
         cells = [
             link(summary.name, path, under=clipped(display.subject_of(rule), TEXT_MAX)),
-            _now_cell(summary),
+            _now_cell(summary, is_measured=is_measured),
             display.limit_of(rule),
             drawn(line),
             ago(summary.since_us).removesuffix(" ago") if summary.since_us else "–",
-            toned("none, snoozed", "quiet") if summary.is_snoozed else display.receivers_of(rule),
+            toned("none, snoozed", "quiet")
+            if summary.is_snoozed
+            else display.receivers_of(rule).replace("-", "\u2011"),
         ]
     return Row([mark(*display.STATES[summary.state]), *cells], key=summary.name)
 
 
 # Any: a cell.
-def _now_cell(summary: Summary) -> Any:
+def _now_cell(summary: Summary, *, is_measured: bool) -> Any:
     if summary.error:
         return toned(clipped(summary.error, TEXT_MAX), "warn")
     worst = display.worst_subject(summary)
     if worst is None or summary.rule is None:
-        return toned("nothing fits it" if summary.state != "paused" else "not watched", "quiet")
+        nothing = "nothing fits it" if is_measured else "below the limit"
+        return toned(nothing if summary.state != "paused" else "not watched", "quiet")
     tone = "bad" if worst.state == "firing" else ""
     under = "" if worst.subject == "rows" else clipped(worst.subject, TEXT_MAX)
     return toned(display.value_of(summary.rule, worst), tone, under=under)

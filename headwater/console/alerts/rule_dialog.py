@@ -21,7 +21,7 @@ from headwater.console.kit.layout import block, html
 from headwater.console.kit.live import attempt, notify, read
 from headwater.console.kit.words import span
 from headwater.errors import ArgumentInvalid, HeadwaterError
-from headwater.units import format_seconds, parse_seconds
+from headwater.units import format_seconds, parse_bytes, parse_seconds
 
 #: The fields of each kind, besides those that all kinds have.
 FIELDS = {
@@ -30,6 +30,8 @@ FIELDS = {
     "dead_letters": ("topic", "threshold"),
     "query_down": ("query",),
     "view": ("sql", "key", "threshold"),
+    "capture_delay": ("capture", "threshold"),
+    "capture_retention": ("capture", "threshold"),
 }
 #: The label of the limit of each kind, and an example.
 LIMITS = {
@@ -37,6 +39,8 @@ LIMITS = {
     "watermark_delay": ("More than", "5 min"),
     "dead_letters": ("More than, in a minute", "0"),
     "view": ("More rows than", "0"),
+    "capture_delay": ("More than", "5 min"),
+    "capture_retention": ("More bytes than", "10 GiB"),
 }
 MEASUREMENTS_SHOWN = 3
 #: Subjects whose measurements are drawn: those with the largest values.
@@ -70,6 +74,7 @@ class RuleDialog:
                 self._input("group", "Group, or a pattern", "billing, or bill*")
                 self._input("query", "Query, or a pattern", "totals, or tot*")
                 self._input("topic", "Topic", "every topic")
+                self._input("capture", "Capture, or a pattern", "shop, or *")
                 self._area("sql", "SQL over views and topics", "SELECT … FROM …", rows=4).classes("code-input wide")
                 self._input("key", "Columns that tell rows apart", "none: the rows are counted")
                 self._input("threshold", "More than")
@@ -125,7 +130,7 @@ class RuleDialog:
             values["key"] = ", ".join(rule.key)
             values["webhooks"], values["emails"] = "\n".join(rule.webhooks), "\n".join(rule.emails)
             values["for_seconds"] = format_seconds(rule.for_seconds) if rule.for_seconds else ""
-            is_time = rule.kind == "watermark_delay" or rule.unit == "seconds"
+            is_time = rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds"
             values["threshold"] = format_seconds(rule.threshold) if is_time else f"{rule.threshold:g}"
         for name, element in self._inputs.items():
             value = values.get(name)
@@ -152,7 +157,7 @@ class RuleDialog:
 
     def _show_fields(self) -> None:
         kind = self._inputs["kind"].value
-        for name in ("group", "topic", "query", "sql", "key", "threshold", "unit"):
+        for name in ("group", "topic", "query", "capture", "sql", "key", "threshold", "unit"):
             self._inputs[name].set_visibility(name in FIELDS[kind])
         threshold = self._inputs["threshold"]
         if kind == "view" and self._text("key"):
@@ -192,8 +197,10 @@ class RuleDialog:
 
     def _threshold(self, kind: str, unit: str | None) -> float:
         text = self._text("threshold") or "0"
-        if kind == "watermark_delay" or unit == "seconds":
+        if kind in ("watermark_delay", "capture_delay") or unit == "seconds":
             return parse_seconds(text, name="more than")
+        if kind == "capture_retention":
+            return float(parse_bytes(text, name="more than"))
         try:
             return float(text.replace(",", "").replace("_", ""))
         except ValueError:
@@ -288,11 +295,13 @@ def episodes(points: Sequence[tuple[float, float]], *, threshold: float, for_sec
 
 def _recent_points(rule: Rule, subject: str) -> list[tuple[float, float]]:
     """The measurements of a subject in the last half hour; the history has them for some kinds of rules only."""
-    kind: Kind = "query" if rule.query else "group"
+    kind: Kind = "query" if rule.query else "capture" if rule.capture else "group"
     measure = {
         ("lag", "rows"): "lag",
         ("lag", "seconds"): "lag_seconds" if kind == "group" else "",
         ("watermark_delay", "rows"): "watermark_delay",
+        ("capture_delay", "rows"): "delay",
+        ("capture_retention", "rows"): "retained",
     }.get((rule.kind, rule.unit), "")
     points = context().history.series(kind, subject, measure) if measure else []
     return points if len(points) > 1 else []

@@ -14,13 +14,21 @@ from headwater.console.pages import path_to
 from headwater.console.queries.status import by_node, delay_of
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Lag
+from headwater.services.captures import CaptureStatus
 
-Kind = Literal["topic", "query", "view", "sink", "group"]
+Kind = Literal["topic", "query", "view", "sink", "group", "capture"]
 Edge = tuple[str, str]
 #: Groups are drawn up to this number; a log may have thousands.
 GROUPS_MAX = 60
 #: The pages of the kinds; a sink leads to its query.
-PAGES = {"topic": "topics", "query": "queries", "view": "views", "group": "groups", "sink": "queries"}
+PAGES = {
+    "topic": "topics",
+    "query": "queries",
+    "view": "views",
+    "group": "groups",
+    "sink": "queries",
+    "capture": "captures",
+}
 #: What the node of a dead-letter topic says of it.
 DEAD_LETTERS = "dead letters"
 #: How the states of a query are drawn: dashed, pulsing, lit, or in the colour of a warning.
@@ -33,6 +41,8 @@ LOOKS = {
     "restarting": "warn",
     "failed": "bad",
 }
+#: The same of the states of a capture that a process runs.
+CAPTURE_LOOKS = {"new": "starting", "snapshot": "on", "streaming": "on", "restarting": "warn", "unreachable": "bad"}
 #: The busiest query is marked from this share of the time on; below it there is no bottleneck.
 BUSY_MIN = 0.25
 
@@ -93,6 +103,7 @@ def flow_of(
     *,
     lags: Sequence[Lag] = (),
     topics: Iterable[str] = (),
+    captures: Sequence[CaptureStatus] = (),
     sees: Callable[[str], bool] = lambda _: True,
 ) -> Flow:
     """The graph of all apps. It leaves out topics that the caller may not see, and topics without a reader or a writer unless
@@ -105,6 +116,7 @@ def flow_of(
     known = set(topics)
     _add_dead_letters(statuses, known, stations, edges, side_outputs)
     _add_groups(lags, stations, edges)
+    _add_captures(captures, stations, edges)
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
@@ -116,13 +128,15 @@ def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
     """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
     kept = {id for id, station in flow.stations.items() if station.kind in ("topic", "view") and sees(station.name)}
     beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
-    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group")}
+    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group", "capture")}
     return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
 def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], side_outputs: set[Edge]) -> None:
     ids: dict[str, str] = {}
     for node in graph.nodes:
+        if node.kind == "capture":  # captures belong to the log
+            continue
         name = node.name.removesuffix("()") if node.kind == "query" else node.name
         place = "topic" if node.kind in ("topic", "view") else node.kind
         id = f"{place}:{name}" if place == "topic" else f"{place}:{graph.app}/{name}"
@@ -133,6 +147,8 @@ def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None]
         under = "" if node.kind == "query" else node.label
         stations[id] = Station(id=id, kind=node.kind, name=name, app=graph.app, under=under)
     for first, second in graph.edges:
+        if first not in ids:
+            continue
         edge = (ids[first], ids[second])
         edges[edge] = None
         is_own = edge[1].startswith("sink:") or second == first.removesuffix("()")
@@ -166,6 +182,16 @@ def _add_groups(lags: Sequence[Lag], stations: dict[str, Station], edges: dict[E
             stations.setdefault(topic, Station(id=topic, kind="topic", name=lag.topic))
             stations.setdefault(group, Station(id=group, kind="group", name=lag.group))
             edges[(topic, group)] = None
+
+
+def _add_captures(captures: Sequence[CaptureStatus], stations: dict[str, Station], edges: dict[Edge, None]) -> None:
+    for one in captures:
+        id = f"capture:{one.name}"
+        stations[id] = Station(id=id, kind="capture", name=one.name, under=one.url)
+        for table in one.tables:
+            topic = f"topic:{table.topic}"
+            stations.setdefault(topic, Station(id=topic, kind="topic", name=table.topic))
+            edges[(id, topic)] = None
 
 
 def around(flow: Flow, id: str, *, hops: int) -> Flow:
@@ -212,6 +238,8 @@ def numbers_of(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
             lag = lags.get(station.name, 0)
             state = "warn" if lag > 10_000 else ""
             nodes[id] = NodeNumbers(rate=rate, first="reads by itself", second=f"{short(lag)} behind", state=state)
+        elif station.kind == "capture":
+            nodes[id] = _capture(next((one for one in history.captures if one.name == station.name), None))
         elif station.kind == "sink":
             nodes[id] = NodeNumbers(rate=rate, first=f"{short(rate)} rows/s", second=station.under)
         else:
@@ -231,7 +259,7 @@ def rates_of(flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[st
         if first.kind == "query" and second.kind == "sink":
             status = statuses.get(first.id)
             return 0.0 if status is None else status.rows_per_second
-        name = second.name if first.kind == "query" else first.name
+        name = second.name if first.kind in ("query", "capture") else first.name
         return topics[name].rate if name in topics else 0.0
 
     return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}
@@ -257,6 +285,15 @@ def _topic(status: TopicStatus | None, station: Station) -> NodeNumbers:
         return NodeNumbers(first="not there yet", state="off")
     unit = DEAD_LETTERS if station.under == DEAD_LETTERS else "rows"
     return NodeNumbers(rate=status.rate, first=f"{short(status.rate)} rows/s", second=f"{short(status.rows)} {unit}")
+
+
+def _capture(status: CaptureStatus | None) -> NodeNumbers:
+    if status is None:
+        return NodeNumbers(first="not there", state="off")
+    look = "off" if not status.running or status.state == "paused" else CAPTURE_LOOKS[status.state]
+    first = f"{short(status.rows_per_second)} rows/s" if look == "on" else status.state if status.running else "not run"
+    delay = "" if status.delay_seconds is None else f"{span(status.delay_seconds)} behind"
+    return NodeNumbers(rate=status.rows_per_second, first=first, second=delay, state=look, waits=bool(status.pending))
 
 
 def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumbers:

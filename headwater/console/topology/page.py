@@ -25,7 +25,14 @@ from headwater.console.topology.panel import NodePanel
 #: A larger graph is shown in parts.
 NODES_MAX = 100
 HOPS = {1: "1 step around", 2: "2 steps around", 3: "3 steps around", 99: "all that is connected"}
-ICONS = {"topic": "view_stream", "query": "bolt", "view": "table_chart", "sink": "output", "group": "group"}
+ICONS = {
+    "topic": "view_stream",
+    "query": "bolt",
+    "view": "table_chart",
+    "sink": "output",
+    "group": "group",
+    "capture": "cable",
+}
 #: The size of a node, as `graph.js` and the stylesheet draw it.
 NODE_WIDTH = 208.0
 HEIGHT = 84.0
@@ -108,7 +115,9 @@ class TopologyPage(LivePage[TopologyContent]):
         history.wait()
         graphs = shared_graphs()
         topics = [name for name in history.topics if sees(name)]
-        whole = flow_of(graphs, history.statuses, lags=history.lags, topics=topics, sees=sees)
+        # Captures belong to the whole log: only callers who see all of it see them.
+        captures = history.captures if self._visit.caller.may("read", "*") else []
+        whole = flow_of(graphs, history.statuses, lags=history.lags, topics=topics, captures=captures, sees=sees)
         shown, centre = self._part(whole)
         sizes = tuple((id, NODE_WIDTH, HEIGHTS.get(station.kind, HEIGHT)) for id, station in shown.stations.items())
         series = {id: name for id, (_, name) in by_node(history.statuses).items()}
@@ -199,7 +208,7 @@ class TopologyPage(LivePage[TopologyContent]):
             if centre is not None:
                 self._note_part(centre, total)
             elif has_no_app:
-                note("No app has run on this log, so only topics and the groups that read them are drawn.")
+                note("No app has run on this log, so only topics, captures and the groups that read are drawn.")
 
     def _note_part(self, centre: Station, total: int) -> None:
         with block("note info"), block("row-flex grow"):

@@ -9,6 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from headwater.apps.status import QueryStatus
+from headwater.console.captures.display import pending_of, runs
 from headwater.console.context import Visit, context
 from headwater.console.history import Kind as SeriesKind
 from headwater.console.kit.chart import LineChart
@@ -17,6 +18,7 @@ from headwater.console.kit.layout import block, facts_markup, html, pill, subtit
 from headwater.console.kit.words import ago, count, duration, short, size, span
 from headwater.console.queries.status import TONES, by_node, delay_of, state_size
 from headwater.console.topology.flow import Flow, Kind, Station
+from headwater.services.captures import CaptureStatus
 
 #: The names of the links to the pages of the kinds.
 PAGES: dict[Kind, str] = {
@@ -25,6 +27,7 @@ PAGES: dict[Kind, str] = {
     "view": "Open the view",
     "group": "Open the group",
     "sink": "Open its query",
+    "capture": "Open the capture",
 }
 #: The charts of each kind: the measure, and its label.
 CHARTS: dict[Kind, dict[str, str]] = {
@@ -33,9 +36,16 @@ CHARTS: dict[Kind, dict[str, str]] = {
     "query": {"rate": "Rows a second", "busy": "Busy, in percent", "lag": "Lag in rows"},
     "group": {"lag": "Lag in rows"},
     "sink": {},
+    "capture": {"rate": "Rows a second", "delay": "Delay in seconds"},
 }
 #: What the history measures of each kind; a view is a topic to it.
-MEASURED: dict[Kind, SeriesKind] = {"topic": "topic", "view": "topic", "query": "query", "group": "group"}
+MEASURED: dict[Kind, SeriesKind] = {
+    "topic": "topic",
+    "view": "topic",
+    "query": "query",
+    "group": "group",
+    "capture": "capture",
+}
 SHOWN_MAX = 12
 
 
@@ -73,8 +83,9 @@ class NodePanel:
                 with block("stack tight"):
                     subtitle(label, level=3)
                     self._charts[measure] = LineChart(label=label, dark=self._visit.dark, height=110)
-            is_query = station.kind == "query"
-            _neighbours("Reads from" if is_query else "Written by", flow.before(station.id), flow)
+            is_query = station.kind in ("query", "capture")
+            if station.kind != "capture":
+                _neighbours("Reads from" if is_query else "Written by", flow.before(station.id), flow)
             _neighbours("Writes" if is_query else "Read by", flow.after(station.id), flow)
         self.show(flow)
 
@@ -110,6 +121,8 @@ class NodePanel:
             return _query_facts(status)
         if station.kind == "sink":
             return {"Guarantee": station.under or "–"}
+        if station.kind == "capture":
+            return _capture_facts(next((one for one in self._history.captures if one.name == station.name), None))
         if station.kind == "group":
             lags = [lag for lag in self._history.lags if lag.group == station.name]
             return {
@@ -127,6 +140,19 @@ class NodePanel:
             "Last row": ago(topic.appended_at_us),
             **({"Columns": station.under} if station.under else {}),
         }
+
+
+def _capture_facts(status: CaptureStatus | None) -> dict[str, str]:
+    if status is None:
+        return {"": "It is not there any more."}
+    return {
+        "State": status.state,
+        "Run by": runs(status),
+        "Delay": span(status.delay_seconds),
+        "Pending": pending_of(status),
+        "Rows": count(status.rows),
+        "Database": status.url,
+    }
 
 
 def _query_facts(status: QueryStatus | None) -> dict[str, str]:

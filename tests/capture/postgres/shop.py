@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,23 @@ class Shop:
         self.conninfo = server.new_database()
         self.name = self.conninfo.rpartition("/")[2]
         self.url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{self.name}"
-        self.connection = psycopg.connect(self.conninfo, autocommit=True)
+        self.connect()
         self.log: Log = log_at(folder)
+
+    def connect(self) -> None:
+        self.connection = psycopg.connect(self.conninfo, autocommit=True)
 
     # Any: values of rows.
     def sql(self, statement: str, values: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:
         # Tests write their statements themselves; the type wants literals only.
         cursor = self.connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else []
+
+    def wait_until_free(self, slot: str) -> None:
+        """Wait until no session holds a slot: the server notices the end of one a moment later."""
+        deadline = time.monotonic() + 60
+        while self.sql("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (slot,))[0][0]:
+            assert time.monotonic() < deadline
 
     # Any: settings of a capture.
     def config(self, **settings: Any) -> CaptureConfig:

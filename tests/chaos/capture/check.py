@@ -106,6 +106,24 @@ def compare(written: Written, captured: Captured, *, first_streamed: int) -> Cap
     return verdict
 
 
+def compare_target(name: str, table: Rows, rows: Rows, verdict: CaptureVerdict) -> None:
+    """Compare a target's rows with the table's.
+
+    >>> verdict = CaptureVerdict()
+    >>> compare_target("SQLite", {1: {"version": 2}}, {}, verdict)
+    >>> verdict.problems
+    ['target SQLite: 1 of 1 rows differ, such as item 1']
+    """
+    differing = [key for key in {*table, *rows} if table.get(key) != rows.get(key)]
+    if differing:
+        verdict.problems.append(
+            f"target {name}: {len(differing)} of {len(table)} rows differ, such as item {differing[0]}"
+        )
+        verdict.example(f"item {differing[0]}: table {table.get(differing[0])}, target {rows.get(differing[0])}")
+    else:
+        verdict.targets.append(f"target {name}: {len(rows)} rows, all as in the table")
+
+
 def _compare_key(
     key: int,
     audit: Sequence[tuple[int, str, int]],

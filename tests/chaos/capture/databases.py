@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.capture.proxy import Proxy, proxy_to
-from tests.servers import postgres_server
+from tests.servers import mariadb_server, postgres_server
 
-KINDS = ("sqlite", "postgres")
+KINDS = ("sqlite", "postgres", "mariadb")
 PASSWORD_ENV = "CHAOS_PASSWORD"
 #: So small that transactions of a few hundred rows are streamed before their commit.
 POSTGRES_SETTINGS = {
@@ -78,6 +78,12 @@ def connect(kind: str, address: str) -> Session:
             import psycopg
 
             return Session(psycopg.connect(address, autocommit=True), mark="%s", begin="BEGIN", lock=" FOR UPDATE")
+        case "mariadb":
+            import pymysql
+
+            host, port, user, name = address.split(",")
+            link = pymysql.connect(host=host, port=int(port), user=user, database=name, autocommit=True)
+            return Session(link, mark="%s", begin="BEGIN", lock=" FOR UPDATE")
         case _:
             raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
 
@@ -96,6 +102,8 @@ class Database:
     writers: int
     restart: Callable[[], None] | None = None
     proxy: Proxy | None = None
+    copy: Database | None = None
+    """An empty database of the same kind, for a target."""
 
     def session(self) -> Session:
         return connect(self.kind, self.address)
@@ -104,11 +112,15 @@ class Database:
 @contextlib.contextmanager
 def database(kind: str, home: Path) -> Iterator[Database]:
     """A database of its own with its tables, gone afterwards."""
-    with {"sqlite": _sqlite, "postgres": _postgres}[kind](home) as made:
+    with {"sqlite": _sqlite, "postgres": _postgres, "mariadb": _mariadb}[kind](home) as made:
         session = made.session()
         if kind == "sqlite":
             session.run("PRAGMA journal_mode=WAL")
-        serial = {"sqlite": "INTEGER PRIMARY KEY", "postgres": "BIGSERIAL PRIMARY KEY"}[kind]
+        serial = {
+            "sqlite": "INTEGER PRIMARY KEY",
+            "postgres": "BIGSERIAL PRIMARY KEY",
+            "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+        }[kind]
         for statement in _TABLES.format(serial=serial).strip().split(";\n"):
             session.run(statement.rstrip(";"))
         if kind == "postgres":
@@ -144,4 +156,43 @@ def _postgres(_home: Path) -> Iterator[Database]:
             writers=3,
             restart=restart,
             proxy=proxy,
+            copy=_empty("postgres", server.new_database(), server.user, server.port),
         )
+
+
+@contextlib.contextmanager
+def _mariadb(_home: Path) -> Iterator[Database]:
+    with mariadb_server() as server, proxy_to(server.port) as proxy:
+        name = server.new_database()
+
+        def restart() -> None:
+            server.stop()
+            server.start()
+
+        yield Database(
+            kind="mariadb",
+            address=f"127.0.0.1,{server.port},{server.user},{name}",
+            url=f"mariadb://{server.user}@127.0.0.1:{proxy.port}/{name}",
+            tables=("items", "notes"),
+            writers=3,
+            restart=restart,
+            proxy=proxy,
+            copy=_empty(
+                "mariadb",
+                f"127.0.0.1,{server.port},{server.user},{server.new_database()}",
+                server.user,
+                server.port,
+            ),
+        )
+
+
+def _empty(kind: str, address: str, user: str, port: int) -> Database:
+    scheme = {"postgres": "postgresql"}.get(kind, kind)
+    name = address.replace(",", "/").rpartition("/")[2]
+    return Database(
+        kind=kind,
+        address=address,
+        url=f"{scheme}://{user}@127.0.0.1:{port}/{name}",
+        tables=("items", "notes"),
+        writers=0,
+    )

@@ -66,7 +66,7 @@ class Writer:
             kinds = (self._small, self._savepoints, self._notes, self._large, self._key_change, self._new_column)
             kind = self._chance.choices(kinds, weights=(58, 14, 14, 6, 5, 3))[0]
             self._try(kind, roll_back=self._chance.random() < 0.15)
-            stop.wait(self._chance.random() * 2 * PAUSE_SECONDS)
+            stop.wait(self._chance.random() * 2 * PAUSE_SECONDS * self._writers)
 
     def _try(self, kind: Callable[[Session], None], *, roll_back: bool) -> None:
         self._added = None

@@ -1,5 +1,7 @@
 """The series that kills a capture, at the steps of its pieces and at any moment, while writers change its database.
 
+Syncs apply a captured table to targets meanwhile; their process is killed, too.
+
 Between the kills the database is restarted, connections are cut, and a process dies whose connection the server still
 believes in, so that its replication slot is held.
 """
@@ -20,8 +22,9 @@ from headwater.capture import CaptureConfig, CaptureStore
 from headwater.faults import CAPTURE_CRASH_POINTS
 from headwater.log import Log
 from headwater.log import open as open_log
+from tests.chaos.capture import targets
 from tests.chaos.capture.capture_process import CAPTURE, CaptureProcess
-from tests.chaos.capture.check import CaptureVerdict, compare, read_tables, read_topics
+from tests.chaos.capture.check import CaptureVerdict, compare, compare_target, read_tables, read_topics
 from tests.chaos.capture.databases import PASSWORD_ENV, Database, database
 from tests.chaos.capture.load import LAST_ID, seed_rows
 from tests.chaos.kills import Order
@@ -39,25 +42,23 @@ COMMIT_POINTS = (
     "commit.flipped",
     "commit.finished",
 )
-POINTS = (*CAPTURE_CRASH_POINTS, *COMMIT_POINTS, ANY_MOMENT)
+POINTS = (*CAPTURE_CRASH_POINTS, *COMMIT_POINTS, *targets.POINTS, ANY_MOMENT)
 DISTURBANCES = ("cut", "restart", "hold")
 Say = Callable[[str], None]
 
 
 def plan(*, kills: int, seed: int) -> list[Order]:
-    """Choose the kills: all points in turn, and every third at any moment."""
+    """Choose the kills: a third at any moment, the others at all points in turn, and at each if there are enough."""
     chance = random.Random(seed)
     named = [point for point in POINTS if point != ANY_MOMENT]
-    places: list[str] = []
-    orders: list[Order] = []
-    for number in range(kills):
-        if number % 3 == 2:
-            orders.append(Order(point=ANY_MOMENT, victim="worker", number=number))
-            continue
-        if not places:
-            places = chance.sample(named, len(named))
-        orders.append(Order(point=places.pop(), victim="worker", visit=chance.randrange(1, 6), number=number))
-    return orders
+    moments = min(kills // 3, kills - len(named)) if kills > len(named) else kills // 3
+    points = [point for _ in range(-(-kills // len(named))) for point in chance.sample(named, len(named))]
+    chosen = [*points[: kills - moments], *[ANY_MOMENT] * moments]
+    chance.shuffle(chosen)
+    return [
+        Order(point=point, victim="worker", visit=1 if point == ANY_MOMENT else chance.randrange(1, 6), number=number)
+        for number, point in enumerate(chosen)
+    ]
 
 
 def run(
@@ -78,22 +79,26 @@ def run(
         session.close()
         CaptureStore(log).create(config_of(source))
         capture = CaptureProcess(home, log)
+        items, notes = (CAPTURE + "." + table for table in source.tables)
+        sync = targets.SyncProcess(home / "sync", log, source, items)
         disturbances: Counter[str] = Counter()
         try:
             with load(source, home, seed=seed) as writers:
                 first_streamed = 0
                 for order in orders:
-                    if order.number and order.number % 7 == 0 and source.proxy is not None:
-                        disturb(DISTURBANCES[(order.number // 7) % len(DISTURBANCES)], source, capture, disturbances)
-                    strike = capture.carry_out(order, chance)
+                    if order.number and order.number % 5 == 0 and source.proxy is not None:
+                        disturb(DISTURBANCES[(order.number // 5) % len(DISTURBANCES)], source, capture, disturbances)
+                    strike = carry_out(order, capture, sync, chance)
                     tally.kills[order.point, order.victim] += 1
                     say(f"{time.monotonic() - began:5.0f} s  kill {tally.kills.total()}/{len(orders)}: {strike}")
                     if not first_streamed and capture.progress()[0]:
                         first_streamed = audited(source) + 1
                 said = finish(capture, source, writers, home)
+                say("the targets catch up")
+                sync.catch_up()
         finally:
-            tally.lives = capture.lives
-            tally.orphans = capture.bury()
+            tally.lives = capture.lives + sync.lives
+            tally.orphans = [*capture.bury(), *sync.bury()]
             tally.seconds = time.monotonic() - began
         tally.events.append(said)
         tally.events += [f"{what}: {count} times" for what, count in disturbances.items()]
@@ -101,10 +106,20 @@ def run(
             f"the process ended by itself {count} times: {what}" for what, count in Counter(capture.ended).items()
         ]
         say("comparing topics and tables")
-        items, notes = (CAPTURE + "." + table for table in source.tables)
-        return compare(
-            read_tables(source), read_topics(log, items=items, notes=notes), first_streamed=first_streamed or 1
-        )
+        written = read_tables(source)
+        verdict = compare(written, read_topics(log, items=items, notes=notes), first_streamed=first_streamed or 1)
+        for name, rows in sync.tables().items():
+            compare_target(name, written.items, rows, verdict)
+        return verdict
+
+
+def carry_out(order: Order, capture: CaptureProcess, sync: targets.SyncProcess, chance: random.Random) -> str:
+    """Kill the capture, or the process that applies its topic to the targets."""
+    if order.point not in targets.POINTS:
+        return capture.carry_out(order, chance)
+    capture.wait_for_pieces(1)
+    capture.start()
+    return f"sync, {sync.strike(order)}"
 
 
 def config_of(source: Database) -> CaptureConfig:
@@ -114,7 +129,7 @@ def config_of(source: Database) -> CaptureConfig:
         tables=source.tables,
         envelope="debezium",
         partitions=2,
-        password_env=None if source.kind == "sqlite" else PASSWORD_ENV,
+        password_env=PASSWORD_ENV if source.kind == "postgres" else None,
     )
 
 

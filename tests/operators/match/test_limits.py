@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.operators.match.language import parse
 from headwater.operators.match.language.rule import Rule
@@ -52,6 +57,28 @@ def test_a_search_of_too_many_steps_is_given_up_and_the_others_go_on() -> None:
     _, sides = run(text, [[*rows, row(21, 9)], [row(30, 1, key="z")]], steps_max=10_000)
     assert sides["dropped"][0] == {"key": "k", "started_at": SECOND, "reason": "steps"}
     assert len(sides["dropped"]) < len(rows)
+
+
+@given(cuts=st.lists(st.integers(1, 14), max_size=6), steps_max=st.integers(20, 200))
+def test_with_every_match_a_start_of_too_many_steps_gives_only_true_matches_and_is_told(
+    cuts: list[int], steps_max: int
+) -> None:
+    """Which of them depends on batches: those leave that are found before the bound. Without a start that is dropped, all do."""
+    text = """
+        MEASURES FIRST(A.id) AS first, LAST(B.id) AS last, COUNT(*) AS n EVERY MATCH AFTER MATCH NO SKIP
+        PATTERN (A (B | X)+ B) WITHIN INTERVAL '1' MINUTE DEFINE A AS id IN (1, 12), B AS amount > 5
+    """
+    rows = [row(number, number % 3 * 4) for number in range(1, 15)]
+    edges = [0, *sorted(cuts), len(rows)]
+    batches = [rows[begin:end] for begin, end in pairwise(edges)]
+    end = [[row(100, 1, key="z")], [row(200, 1, key="z")]]
+    found, sides = run(text, [*batches, *end], steps_max=steps_max)
+    every, _ = run(text, [rows, *end])
+    assert not Counter(map(repr, found)) - Counter(map(repr, every))
+    dropped = {one["started_at"] // SECOND for one in sides.get("dropped", [])}
+    assert all(one["reason"] == "steps" for one in sides.get("dropped", []))
+    whole = [one for one in every if one["first"] not in dropped]
+    assert Counter(map(repr, whole)) == Counter(repr(one) for one in found if one["first"] not in dropped)
 
 
 def test_ways_that_failed_are_not_tried_again() -> None:

@@ -73,6 +73,13 @@ def test_addresses_are_found_however_they_are_written() -> None:
     }
 
 
+def test_a_network_of_version_6_holds_the_mapped_addresses_of_version_4() -> None:
+    values = ["10.1.2.3", "2001:db8::1", "::ffff:10.1.2.3"]
+    every, mapped = {(0, place) for place in (0, 1, 2)}, {(0, 0), (0, 2)}
+    for query, wanted in (('it:"::/0"', every), ('it:"::ffff:0:0/96"', mapped), ("it:0.0.0.0/0", mapped)):
+        assert found(percolate.Ip(), [query], values) == wanted, query
+
+
 @pytest.mark.parametrize("query", ["it:10.0.0.256", "it:10.1.2.3/8", "it:10.*", "it:home", "it:/10.*/"])
 def test_what_is_no_address_and_no_network_is_refused(query: str) -> None:
     with pytest.raises(QueryInvalid):

@@ -20,7 +20,7 @@ NO_OPERATORS = {
     "Global": "a window for `Panes` alone: test_panes.py",
     "Pattern": "what `begin` makes, for `Match`: match/test_builder.py",
     "SideOutputs": "hands sides to a sink: test_streams.py",
-    "Suppress": "when `AggregateTable` emits: test_suppress.py",
+    "Suppress": "when `AggregateTable` emits, and an operator over changelogs: test_suppress.py",
     "agg": "aggregates: agg/test_aggregates.py",
     "begin": "begins a pattern: match/test_builder.py",
     "percolate": "the parts of `Percolate`: percolate/",

@@ -26,7 +26,7 @@ FAILED = 0
 MATCHED = 1
 OPEN = 2
 EXHAUSTED = 3
-#: There is no room left: all arrays are made larger, and the start is searched once more.
+#: There is no room left: the array that is full is made larger, and the start is searched once more.
 CROWDED = 4
 #: A row is wanted that lies too far behind the start.
 TOO_FAR = 5
@@ -52,7 +52,11 @@ WAKE = 11
 COUNT = 12
 SIZE = 13
 STAMP = 14
-REGISTERS = 15
+#: The arrays that are full, of those that matches are written to; without any, it is the stack.
+FULL = 15
+REGISTERS = 16
+IN_FOUND = 1
+IN_TAKEN = 2
 # What is remembered of a step at a row, beside the stamp: without any of these bits, it has failed.
 IS_OPEN = 1
 ACCEPTS = 2
@@ -435,6 +439,7 @@ def search_keys(
 ) -> bool:
     """Search key after key, from where the registers stand; False: there is no room left."""
     found, taken = out.found, out.taken
+    registers[FULL] = 0
     count, size, stamp = registers[COUNT], registers[SIZE], registers[STAMP]
     for key in range(registers[KEY], len(rows.begin)):
         end = rows.end[key]
@@ -489,7 +494,11 @@ def search_keys(
                 if not limits.every:
                     break
                 again = True
-            if result == CROWDED or count + 2 >= len(found) or size + registers[PARTIAL] >= len(taken):
+            # While the matches of a start are written, `depth` rows are wanted; at its end, those of what timed out.
+            wanted = registers[DEPTH] if result == CROWDED else registers[PARTIAL]
+            registers[FULL] |= IN_FOUND if count + 2 >= len(found) else 0
+            registers[FULL] |= IN_TAKEN if size + wanted >= len(taken) else 0
+            if result == CROWDED or registers[FULL] != 0:
                 out.start[key], out.matches[key], out.wake[key] = start, first_number, registers[WAKE]
                 registers[KEY], registers[COUNT], registers[SIZE] = key, first_found, first_size
                 registers[STAMP] = stamp
@@ -559,8 +568,13 @@ def search(code: Code, limits: Limits, rows: Rows) -> SearchResult:
         np.full(keys, -1, np.int64),
     )
     while not search_keys(code, limits, rows, scratch, partial, stack, path, marks, seen, registers, out):
-        stack = np.zeros((2 * len(stack), 4), np.int64)
-        out = out._replace(found=_twice(out.found), taken=_twice(out.taken))
+        full = registers[FULL]
+        if full & IN_FOUND:
+            out = out._replace(found=_larger(out.found, registers[COUNT]))
+        if full & IN_TAKEN:
+            out = out._replace(taken=_larger(out.taken, registers[SIZE]))
+        if not full:
+            stack = np.zeros((2 * len(stack), 4), np.int64)
     count, size = registers[COUNT], registers[SIZE]
     found, taken = out.found[:count], out.taken[:size]
     return SearchResult(
@@ -586,5 +600,8 @@ def first_open(rows: Rows, decided: Bools) -> Int64s:
     return found
 
 
-def _twice(values: Int64s) -> Int64s:
-    return np.concatenate([values, np.empty_like(values)])
+def _larger(values: Int64s, used: int) -> Int64s:
+    """Four times the room, of which only the part in use is written: memory that is not touched costs nothing."""
+    made = np.empty((4 * len(values), values.shape[1]), values.dtype)
+    made[:used] = values[:used]
+    return made
