@@ -5,6 +5,8 @@ Each operator is used once, in a few lines. This module knows neither the world 
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,7 +27,11 @@ from headwater.operators import (
     agg,
 )
 
+from .database import TABLES
 from .topics import APP, INPUTS
+
+#: Names the address of the company's database.
+DATABASE_VARIABLE = "COMPANY_DATABASE"
 
 #: Many small queries share a laptop: each looks for rows every two seconds.
 TRIGGER = "2 seconds"
@@ -39,8 +45,13 @@ CONF = {
 }
 
 app = hw.App(APP, log="./data", conf=CONF)
+#: Who follows whom is in a database; its table is captured into the topic of the same name.
+people = app.capture(os.environ.get(DATABASE_VARIABLE, "sqlite:///people.db"), tables=list(TABLES), prefix="")
 for _name, _settings in INPUTS.items():
-    app.input(_name, **_settings)
+    if _name in TABLES:
+        people.table(_name, _settings["schema"], key=_settings["key"])
+    else:
+        app.input(_name, **_settings)
 
 
 # -- visitors ---------------------------------------------------------------------------------------------------------

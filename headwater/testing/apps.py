@@ -76,6 +76,14 @@ class AppTest:
         self._drained = False
 
     def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _open(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-test-")))
         self._clock_file = self._folder / "clock"
         self._tell_time()
@@ -90,7 +98,6 @@ class AppTest:
             captures="real" if self._captures == "real" else "declared",
         )
         self._runner = self._stack.enter_context(runner.ready())
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.capture import Capture, CaptureConfig, CaptureStore
+from headwater.capture.envelope import EnvelopeName
 from headwater.errors import ArgumentInvalid, NotPossible
 from headwater.log import Log
-from headwater.sync import Sync, SyncInvalid, TopicGap
+from headwater.sync import Sync, SyncInvalid, TargetTable, TopicGap
 from headwater.sync import sync as sync_module
 from tests.laws import costly
 from tests.sync.rows import define, log_at
@@ -139,3 +141,41 @@ def test_what_cannot_be_applied_as_transactions_is_refused(log: Log, tmp_path: P
             sync.catch_up()
         with pytest.raises(NotPossible, match="one by one"):
             sync.rebuild()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("envelope", ["flat", "debezium"])
+def test_transactions_of_mariadb_are_whole_in_the_target(
+    envelope: EnvelopeName, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = request.getfixturevalue("mariadb")
+    database = server.new_database()
+    monkeypatch.setattr(sync_module, "ROWS_MAX", 3)
+    with log_at(tmp_path) as log, server.connect(database) as bank:
+        run = bank.cursor().execute
+        for table in TABLES:
+            run(f"CREATE TABLE {table} (id INT PRIMARY KEY, amount INT)")
+            run(f"INSERT INTO {table} VALUES (1, 10), (2, 20)")
+        url = server.url(database)
+        CaptureStore(log).create(CaptureConfig(name="bank", url=url, envelope=envelope, transactions=True))
+        define(log, f"sqlite:///{tmp_path}/copy.db", topics=("bank.*",), transactions=True)
+        with Capture.open(log, "bank") as capture:
+            capture.catch_up()
+            for amount in range(5):
+                run("BEGIN")
+                for table in TABLES:
+                    run(f"UPDATE {table} SET amount = amount + {amount} WHERE id < 3")
+                    run(f"DELETE FROM {table} WHERE id = {amount + 100 - 1}")
+                    run(f"INSERT INTO {table} VALUES ({amount + 100}, {amount})")
+                run("COMMIT")
+            capture.catch_up()
+            with Sync.open(log, "copy") as sync:
+                while sync.step().more:
+                    debits, credits = sums(tmp_path)
+                    assert debits == credits or not sync.position(markers_table(log))
+        assert sums(tmp_path) == (50 + 4, 50 + 4)
+
+
+def markers_table(log: Log) -> TargetTable:
+    topic = log.topic("bank.transactions")
+    return TargetTable(topic=topic.name, topic_id=topic.id, name="", columns=topic.schema, key=())

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from company.alerts import Alerts
+from company.database import TABLES, Database
 from company.topics import INPUTS, make_topics
 from company.world import World
 
 from headwater.apps.errors import QueryFailed
-from headwater.cli.demo.process import Company, Follower, Progress
+from headwater.cli.demo.process import Company, Follower, Progress, database_of
 from headwater.console import PATH
 from headwater.log import open as open_log
 
@@ -91,14 +92,16 @@ class Director:
         with contextlib.ExitStack() as stack:
             log: Log = stack.enter_context(open_log(self._plan.folder / "log"))
             make_topics(log)
+            database = stack.enter_context(contextlib.closing(Database(database_of(self._plan.folder / "log"))))
             self._company.start()
             stack.callback(self._company.stop)
             self._follower = Follower(log)
-            self._feeder = Feeder(log, World(seed=self._plan.seed))
+            self._feeder = Feeder(log, database, World(seed=self._plan.seed))
             stack.callback(self._feeder.stop)
             self._feeder.start()
             self._alerts = Alerts(log)
             self._stage.happened("rows come in: page views, searches, payments, temperatures, articles, tweets")
+            self._stage.happened("who follows whom is a table of a database, people.db, and is captured from there")
             if self._plan.port:
                 self._stage.happened(f"http://127.0.0.1:{self._plan.port} is on its way")
             self._live()
@@ -157,6 +160,7 @@ class Director:
     def _catch_up(self) -> None:
         self._feeder.stop()
         self._stage.happened("no more rows; every query reads to the end of its topics, and the day is closed")
+        self._wait(lambda: self._follower.has_captured("people"), "the end of the database", CATCH_UP_SECONDS_MAX)
         for _ in range(CLOSINGS):
             self._feeder.close_the_day()
             self._wait(
@@ -239,10 +243,11 @@ class Director:
 
 
 class Feeder:
-    """Appends the rows of a world, as time passes."""
+    """Appends the rows of a world, as time passes; those of the database's tables are written there."""
 
-    def __init__(self, log: Log, world: World) -> None:
+    def __init__(self, log: Log, database: Database, world: World) -> None:
         self._log = log
+        self._database = database
         self._world = world
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, name="demo-feeder", daemon=True)
@@ -278,5 +283,8 @@ class Feeder:
 
     def _append(self, made: Rows) -> None:
         for topic, rows in made.items():
-            self._log.append(topic, rows)
+            if topic in TABLES:
+                self._database.write(topic, rows)
+            else:
+                self._log.append(topic, rows)
             self.appended += len(rows)

@@ -22,6 +22,8 @@ import headwater
 from headwater.apps.app_file import make_importable
 from headwater.apps.home import Home
 from headwater.apps.status import QueryStatus
+from headwater.capture import CaptureStore
+from headwater.capture.connectors import open_source
 from headwater.errors import HeadwaterError
 from headwater.services import app_services
 
@@ -48,6 +50,11 @@ def make_company_importable() -> None:
     package = Path(headwater.__file__).parent
     shipped = package / "_examples"
     make_importable(str(shipped if shipped.is_dir() else package.parent / "examples"))
+
+
+def database_of(log: Path) -> Path:
+    """The file of the company's database, beside its log."""
+    return log.absolute().with_name("people.db")
 
 
 class Company:
@@ -149,6 +156,15 @@ class Follower:
                 return False
         return True
 
+    def has_captured(self, capture: str) -> bool:
+        """Whether all changes of a captured database are in the log."""
+        store = CaptureStore(self._log)
+        progress = store.progress(capture)
+        if progress.position is None or not all(one.complete for one in progress.snapshot.values()):
+            return False
+        with contextlib.closing(open_source(store.config(capture))) as source:
+            return source.health(progress.position).pending == 0
+
     def batches(self, query: str) -> int:
         """How many batches a query has committed. Its checkpoint knows at once; Spark's reports come later."""
         return _count(self._home.checkpoint(query, 1) / "commits")
@@ -203,6 +219,7 @@ def run(folder: str, port: int) -> None:
     from headwater.console import served_with_console
 
     make_company_importable()
+    os.environ["COMPANY_DATABASE"] = f"sqlite:///{database_of(Path(folder))}"
     from company.app import app
 
     runner = Runner(app, log=folder, port=port, served=served_with_console, plan_first=False)
