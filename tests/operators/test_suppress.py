@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from headwater import EventTime
+from headwater.engine.columns import HASH, SLOT
+from headwater.engine.event_time import EVER
+from headwater.engine.state_folder import LocalFolder
+from headwater.engine.step import PartitionEngine
 from headwater.engine.suppress import HeldChanges, Suppress
 from headwater.errors import ArgumentInvalid
 from headwater.operators import AggregateTable, TopN, agg
@@ -125,6 +131,28 @@ def test_by_event_time_changes_leave_when_the_watermark_has_passed_the_first_of_
     told = [[(row["page"], row["n"]) for row in one.to_pylist()] for one in outputs]
     # Where rows decide, the watermark of a batch follows from the batches before it.
     assert told == [[], [], [], [], [("a", 2)], [], [("b", 7), ("c", 4)]]
+
+
+def test_by_the_watermark_that_the_source_recorded_changes_leave_in_the_same_batch_and_all_at_the_end(
+    tmp_path: Path,
+) -> None:
+    contract = replace(held_by_event_time(every="10 seconds")(TIMED), partitions=1)
+    told = []
+    batches = timed_changelog([[("a", 1, 0)], [("a", 2, 6), ("b", 7, 6)], [("b", 8, 12)], [("c", 9, 15)], []])
+    for number, (rows, seconds) in enumerate(zip(batches, (0, 6, 12, 15, None), strict=True)):
+        time_us = EVER if seconds is None else seconds * SECOND
+        hashes = pa.array([ord(page) for page in rows.column("page").to_pylist()], pa.int64())
+        given_rows = rows.append_column(HASH, hashes).append_column(SLOT, pa.array([0] * rows.num_rows, pa.int32()))
+        output = PartitionEngine(contract, LocalFolder(tmp_path), slot=0).run(
+            given_rows,
+            batch=number,
+            processing_us=number,
+            broadcast={},
+            recorded={"": {"0": (time_us, number)}},
+            final=seconds is None,
+        )
+        told.append([(row["page"], row["n"]) for row in output.to_pylist()])
+    assert told == [[], [], [("a", 2)], [], [("b", 8), ("c", 9)]]
 
 
 @given(

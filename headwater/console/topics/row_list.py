@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
 from nicegui import ui
 from nicegui.element import Element
 
@@ -59,7 +60,7 @@ class RowList(Element, component="rows.js"):
             height=height,
             mark="",
             columns=[
-                {"name": column.name, "right": is_number(column.type)}
+                {"name": column.name, "right": is_number(column.type), "size": size_of(column.type)}
                 for column in ([] if topic.schemaless else topic.schema)
             ][:COLUMNS_MAX],
         )
@@ -169,6 +170,15 @@ class RowBrowser:
         other = None if result is None else result.after if forwards else result.before
         if other is not None:
             await self._pick(partition, other)
+
+
+def size_of(kind: pa.DataType) -> str:
+    """How much of the width a column gets: times need more than others, truth values less.
+
+    >>> size_of(pa.timestamp("us")), size_of(pa.bool_()), size_of(pa.string())
+    ('wide', 'narrow', '')
+    """
+    return "wide" if pa.types.is_timestamp(kind) else "narrow" if pa.types.is_boolean(kind) else ""
 
 
 def cells_of(row: Row, columns: Sequence[str]) -> list[str | None]:

@@ -44,7 +44,7 @@ export default {
           <span class="o" role="columnheader">Offset</span>
           <span v-if="keyed" class="k" role="columnheader">Key</span>
           <span class="v" role="columnheader">Value</span>
-          <span v-for="c in shownColumns" :key="c.name" :class="['c', {right: c.right}]" role="columnheader" :title="c.name">{{ c.name }}</span>
+          <span v-for="c in shownColumns" :key="c.name" :class="['c', c.size, {right: c.right}]" role="columnheader" :title="c.name">{{ c.name }}</span>
           <span v-if="headed" class="h" role="columnheader">Headers</span>
         </div>
         <div v-if="!list.length" class="none">{{ none }}</div>
@@ -59,7 +59,7 @@ export default {
               <span class="o" role="cell"><a :href="row.href" @click.stop.prevent="pick(row)">{{ row.o }}</a></span>
               <span v-if="keyed" class="k" role="cell" :title="row.key">{{ row.key }}</span>
               <span class="v json" role="cell"><span v-if="row.t" class="pill plain">tombstone</span><template v-for="part in parts(row)"><mark v-if="part.m">{{ part.t }}</mark><span v-else :class="part.c">{{ part.t }}</span></template></span>
-              <span v-for="(c, at) in row.t ? [] : shownColumns" :key="c.name" :class="['c', {right: c.right, none: row.cells?.[at] == null}]" role="cell" :title="row.cells?.[at]">{{ row.cells?.[at] ?? "–" }}</span>
+              <span v-for="(c, at) in row.t ? [] : shownColumns" :key="c.name" :class="['c', c.size, {right: c.right, none: row.cells?.[at] == null}]" role="cell" :title="row.cells?.[at]">{{ row.cells?.[at] ?? "–" }}</span>
               <span v-if="headed" class="h" role="cell" :title="row.ht">{{ row.h }}</span>
             </template>
           </div>
