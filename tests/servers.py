@@ -96,13 +96,13 @@ class Postgres:
                 raise PeerUnavailable(f"postgres did not start: {(self._folder / 'log').read_text()[-300:]!r}")
             time.sleep(0.05)
 
-    def stop(self) -> None:
+    def stop(self, *, seconds_max: float = 20) -> None:
         """Cut all connections and end, as an operator's `pg_ctl stop -m fast` does."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=seconds_max)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

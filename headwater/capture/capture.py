@@ -144,7 +144,8 @@ class Capture:
         """The rows of a piece by topic, in order; the last one is the position behind it."""
         keys, counts = TopicKeys(self._log), TransactionCounts()
         misfits: list[Misfit] = []
-        if piece.rows is None:  # the changes of each table may come one after the other: find where transactions begin
+        if piece.rows is None and self._needs_transactions:
+            # The changes of each table may come one after the other: find where transactions begin.
             for original in piece.changes:
                 counts.first(original)
         for original in piece.changes:
@@ -173,8 +174,11 @@ class Capture:
 
     def _facts(self, counts: TransactionCounts, changes: Changes) -> pa.StructArray | None:
         """The transactions of changes, where rows have a place for them."""
-        is_needed = self.config.transactions or self.config.envelope == "debezium"
-        return counts.facts(changes) if is_needed else None
+        return counts.facts(changes) if self._needs_transactions else None
+
+    @property
+    def _needs_transactions(self) -> bool:
+        return self.config.transactions or self.config.envelope == "debezium"
 
     def _events(self, outbox: Outbox, changes: Changes, misfits: list[Misfit]) -> Iterator[tuple[str, Rows]]:
         """The events of an outbox by topic."""

@@ -105,10 +105,10 @@ def without_password(url: str) -> str:
     'postgresql://app:***@db.example/shop?password=***'
     """
     parts = urlsplit(url)
-    place = parts.netloc
     if parts.password is not None:
-        place = f"{parts.username or ''}:***@{place.rpartition('@')[2]}"
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", urlunsplit(parts._replace(netloc=place)))
+        place = f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"
+        url = urlunsplit(parts._replace(netloc=place))
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
 
 
 def check_no_password(url: str) -> None:

@@ -87,9 +87,12 @@ def _runs(changes: Changes) -> list[tuple[str, Any, int, int]]:
     coded = pc.fill_null(changes.transaction, "").dictionary_encode()
     codes = coded.indices.to_numpy()
     orders, at_us = changes.order.to_numpy(), changes.at_us.to_numpy()
+    names = coded.dictionary.to_pylist()
+    by_code = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[by_code], np.arange(len(names) + 1))
     runs = []
-    for code, name in enumerate(coded.dictionary.to_pylist()):
+    for code, name in enumerate(names):
         if name:
-            places = np.flatnonzero(codes == code)
+            places = by_code[cuts[code] : cuts[code + 1]]
             runs.append((name, places, int(orders[places].min()), int(at_us[places].max()) // 1000))
     return runs

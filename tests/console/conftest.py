@@ -54,7 +54,7 @@ LOOKS = (False, True) if WANTS_PICTURES else (False,)
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 # It ends a hang; a machine may be slow.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=120_000)
 
 
 class Chromium:
@@ -115,7 +115,7 @@ class Visitor:
         )
         if dark:
             self.context.add_cookies([{"name": "headwater_theme", "value": "dark", "url": address}])
-        self.context.set_default_timeout(20_000)
+        self.context.set_default_timeout(120_000)
         self.page: Page = self.context.new_page()
         self.context.on("request", self._asked)
         self.page.on("websocket", self._asked)

@@ -22,7 +22,7 @@ from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.accessibility import TROUBLES
 from tests.console.conftest import PHONE, Visit, serving
-from tests.console.page_state import FITS, expect_shown, expect_theme
+from tests.console.page_state import expect_shown, expect_theme, expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
 
 CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
@@ -139,11 +139,11 @@ def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: st
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Skip to the page"
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
-    page.reload()
-    expect_shown(page)
-    assert page.evaluate(FITS), "the page scrolls sideways"
-    narrow = "[...document.querySelectorAll('.hw-table')].every((one) => one.scrollWidth <= one.clientWidth)"
-    assert page.evaluate(narrow), "a table scrolls sideways"
+    expect_to_fit(page)
+    # No table scrolls sideways.
+    page.wait_for_function(
+        "[...document.querySelectorAll('.hw-table')].every((one) => one.scrollWidth <= one.clientWidth)"
+    )
 
 
 @pytest.mark.core

@@ -182,5 +182,5 @@ def test_home_of_a_company_at_work(running: Running, visit: Visit, dark: bool) -
     orders = page.get_by_label("Busiest topics").get_by_role("row", name=re.compile(r"^orders\b(?!\.)"))
     for _ in range(8 if WANTS_PICTURES else 1):  # a line has several points
         running.feed.some(seconds=20)
-        expect(orders.first).to_contain_text(f"{running.log.describe('orders').rows:,}", timeout=20_000)
+        expect(orders.first).to_contain_text(f"{running.log.describe('orders').rows:,}")
     visitor.picture(f"home-{'dark' if dark else 'light'}")

@@ -72,7 +72,7 @@ def test_late_rows_of_a_real_query_are_counted_measured_and_shown(running: Runni
     expect(row).to_contain_text("kept in orders.late")
     expect(row).to_have_class(re.compile("picked"))
     samples = page.get_by_role("region", name="Late rows", exact=True)
-    expect(samples.get_by_role("row").nth(7)).to_be_visible(timeout=60_000)
+    expect(samples.get_by_role("row").nth(7)).to_be_visible()
     expect(samples).to_contain_text(" min ")
     expect(page.get_by_role("group", name="State let go")).to_be_visible()
     visitor.picture("late-light")

@@ -153,7 +153,7 @@ def test_a_rule_is_written_by_keys_in_light(shared_bank: Served, visit: Visit) -
     rewrite(page, TRIED_OUT)
     expect(page.get_by_text("Understood.")).to_be_visible()
     page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_role("heading", name=f"{STOLEN} matches")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name=f"{STOLEN} matches")).to_be_visible()
     visitor.picture("rule-light")
 
 
@@ -164,7 +164,7 @@ def test_a_rule_in_dark_and_on_a_phone(shared_bank: Served, visit: Visit) -> Non
     visitor.picture("rules-dark")
     page = visitor.open("/rules/rules/edit?id=tried-out")
     page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_role("heading", name=f"{STOLEN} matches")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name=f"{STOLEN} matches")).to_be_visible()
     visitor.picture("rule-dark")
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a typed dictionary of Playwright's own
     expect_to_fit(page)

@@ -113,7 +113,7 @@ def test_many_rows_pass_and_each_is_shown_or_counted(rows: int, shared: Served, 
     for start in range(0, rows, 50_000):
         numbers = pa.array(range(start, start + 50_000))
         log.append(f"{prefix}river", pa.table({"number": numbers, "name": pc.cast(numbers, pa.string())}))
-    page.wait_for_function(ALL_COUNTED, arg=rows + 1, timeout=120_000)
+    page.wait_for_function(ALL_COUNTED, arg=rows + 1)
     ends = log.end_offsets(f"{prefix}river")
     assert sum(ends.values()) == rows + 1
     places = seen(page)

@@ -191,5 +191,5 @@ def test_views_in_light_dark_and_on_a_phone(log: Log, visit: Visit) -> None:
 
 def test_a_view_of_a_real_app_follows_its_topic(running: Running, visit: Visit) -> None:
     page = visit(running.address).open("/views/orders_per_minute")
-    expect(page.get_by_role("group", name="Freshness")).to_contain_text("Up to date", timeout=60_000)
+    expect(page.get_by_role("group", name="Freshness")).to_contain_text("Up to date")
     expect(page.get_by_role("row", name=re.compile("Bergen")).first).to_be_visible()

@@ -197,7 +197,7 @@ def windows_by_key(batches: Sequence[Sequence[Row]], *, delay: int, size: int) -
     return {(user, start, count) for (user, start), count in counts.items()}
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=BATCHES,
     delay=st.integers(0, 10),

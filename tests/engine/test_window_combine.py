@@ -71,7 +71,7 @@ def flat(outputs: Sequence[pa.Table]) -> list[list[str]]:
     return [sorted(map(repr, output.to_pylist())) for output in outputs]
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 30),

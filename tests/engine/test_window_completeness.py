@@ -96,7 +96,7 @@ def test_where_lateness_stays_what_it_was_estimates_come_true(kind: str, seed: i
 # -- as a changelog ---------------------------------------------------------------------------------------------------
 
 
-@costly(6)
+@costly(9)
 @given(
     batches=arrivals(late_by=10),
     size=st.integers(1, 30),

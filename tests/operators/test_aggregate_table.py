@@ -88,7 +88,7 @@ def _equal(one: Any, other: Any) -> bool:
     return math.isclose(one, other, abs_tol=1e-9) if isinstance(one, float) and other is not None else one == other
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=sales(),
     compute=st.sampled_from([(INVERTIBLE, INVERTIBLE_SQL), (OTHERS, OTHERS_SQL)]),
@@ -109,7 +109,7 @@ def test_the_aggregates_of_a_table_are_those_of_sql(
             assert len(afters) == len(set(afters)), "one correction per group and batch"
 
 
-@costly(2)
+@costly(3)
 @given(batches=sales(), emit=EMITS, compute=st.sampled_from([{"most": agg.max("n")}, {"mean": agg.mean("n")}]))
 def test_aggregates_of_aggregates_follow(batches: Batches, emit: Any, compute: Mapping[str, Aggregate]) -> None:
     """How many rows the shops have at most, or on average."""

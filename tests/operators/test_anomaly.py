@@ -49,7 +49,7 @@ def scores(memory: int, warm_up: int, period: int) -> Model:
     return model
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=arrivals(),
     memory=st.integers(2, 10),

@@ -62,7 +62,7 @@ def in_two_steps(operator: ComparedTo, batches: Sequence[pa.Table], **how: Any) 
     return streamed(operator.contract, streamed(operator.windows().contract, batches, **how), **how)
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(),
     every=st.sampled_from([1, 5, 10]),

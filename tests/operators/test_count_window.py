@@ -49,7 +49,7 @@ def shown(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return results([row for one in tables for row in one.to_pylist()])
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(late_by=7),
     size=st.integers(1, 6),
@@ -114,7 +114,7 @@ def test_in_the_order_of_arrival_nothing_waits_and_nothing_is_late(
     assert sorted((*flat({**row, "all": [row["all"]]})[:6], row["all"]) for row in found) == sorted(wanted)
 
 
-@costly(2)
+@costly(3)
 @given(batches=arrivals(late_by=40), size=st.integers(1, 4))
 def test_every_row_is_counted_or_put_aside(batches: list[list[Row]], size: int) -> None:
     operator = CountWindow(

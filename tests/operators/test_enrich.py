@@ -138,7 +138,7 @@ def test_each_row_gets_what_held_at_its_time(batches: list[list[Row]], how: Any,
             assert {row[1] for row in seen([output])} == {row[4] for row in flat([batch]) if row[0] == 0}
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=9),
     how=st.sampled_from(["left", "inner"]),
@@ -156,7 +156,7 @@ def test_with_grace_a_table_that_arrives_late_still_counts(
     assert seen([bounded(make(operator), table(flat(rows)))[0]]) == seen(outputs)
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(sale_delay=9, rate_delay=3),
     how=st.sampled_from(["left", "inner"]),

@@ -196,7 +196,7 @@ def test_a_join_of_filtered_tables_is_that_of_sql(
     assert found == wanted
 
 
-@costly(2)
+@costly(3)
 @given(batches=test_top_n.games(), n=st.integers(1, 3), emit=test_table_join.EMITS, score=st.integers(0, 4))
 def test_a_ranking_of_a_filtered_table_is_that_of_sql(batches: Batches, n: int, emit: Any, score: int) -> None:
     operator = TopN(n=n, by="team", order=test_top_n.ORDER, key="player", emit=emit)
@@ -207,7 +207,7 @@ def test_a_ranking_of_a_filtered_table_is_that_of_sql(batches: Batches, n: int, 
     assert rows_of(table_of(test_top_n.ranked(operator, rows), ["team", "rank"])) == wanted
 
 
-@costly(2)
+@costly(3)
 @given(batches=test_aggregate_table.sales(), emit=test_table_join.EMITS, amount=st.integers(-2, 2))
 def test_aggregates_of_a_filtered_table_are_those_of_sql(batches: Batches, emit: Any, amount: int) -> None:
     compute = {"n": agg.count(), "total": agg.sum("amount"), "most": agg.max("amount")}

@@ -126,7 +126,7 @@ def arrivals(draw: st.DrawFn, *, late_by: int, rows_min: int = 20) -> list[list[
     return [arrived[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(arrived)], strict=True)]
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(late_by=9),
     before=st.integers(0, 20),
@@ -182,7 +182,7 @@ def test_lonely_rows_need_not_wait_for_a_silent_input() -> None:
     assert seen(outputs)[:2] == [("a", 0, None), ("a", 1, None)]
 
 
-@costly(2)
+@costly(3)
 @given(batches=arrivals(late_by=0), how=st.sampled_from([*HOWS]))
 def test_pairs_leave_at_once_and_lonely_rows_when_their_window_has_closed(batches: list[list[Row]], how: Any) -> None:
     operator = join(within=10, how=how, delay=100)

@@ -37,7 +37,7 @@ def rows_of(batches: Sequence[Sequence[Numbered]]) -> list[Numbered]:
     return [row for batch in batches for row in batch]
 
 
-@costly(4)
+@costly(6)
 @given(batches=BATCHES, replay=st.integers(0, 4), partitions=st.integers(1, 3))
 def test_while_all_is_remembered_the_join_is_that_of_sql(batches: Batches, replay: int, partitions: int) -> None:
     rows = numbered(batches, close=False)

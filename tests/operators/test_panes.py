@@ -119,7 +119,7 @@ def run(operator: Panes, batches: list[list[Row]], seconds: int, replay: int, pa
     )
 
 
-@costly(4)
+@costly(6)
 @given(**HOW)
 def test_the_last_accumulating_pane_is_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -137,7 +137,7 @@ def test_the_last_accumulating_pane_is_what_sql_says(
     assert {flat(panes[-1]) for panes in spread([whole]).values()} == wanted
 
 
-@costly(4)
+@costly(6)
 @given(**HOW)
 def test_discarding_panes_add_up_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any
@@ -153,7 +153,7 @@ def test_discarding_panes_add_up_to_what_sql_says(
     assert {merged(panes) for panes in spread([whole]).values()} == wanted
 
 
-@costly(4)
+@costly(6)
 @given(**HOW)
 def test_a_changelog_of_retracting_panes_leads_to_what_sql_says(
     batches: list[list[Row]], size: int, period: int, seconds: int, replay: int, partitions: int, **how: Any

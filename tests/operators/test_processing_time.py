@@ -54,7 +54,7 @@ def test_final_windows_hold_the_rows_of_the_batches_taken_in_them(
     assert dict(found) == expected(batches, size, every)
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=BATCHES,
     size=st.integers(1, 30),

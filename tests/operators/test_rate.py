@@ -46,7 +46,7 @@ def fading(half_life: int, per: int, of: str | None) -> Model:
     return model
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -62,7 +62,7 @@ def test_a_rate_is_what_came_in_the_period_by_its_length(
     check(operator, batches, over_period(period, per, of), replay=replay, partitions=partitions)
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=arrivals(),
     half_life=st.sampled_from([1, 5, 60]),

@@ -86,7 +86,7 @@ def of_period(period: int, closed: str) -> Model:
     return model
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(),
     period=st.integers(1, 40),
@@ -105,7 +105,7 @@ def test_each_row_comes_once_with_what_its_period_amounts_to(
     check(operator, batches, of_period(period, closed), replay=replay, partitions=partitions)
 
 
-@costly(4)
+@costly(6)
 @given(batches=arrivals(), period=st.integers(1, 40))
 def test_the_default_is_what_sql_says(batches: list[list[Reading]], period: int) -> None:
     operator = Rolling(
@@ -185,7 +185,7 @@ def test_prompt_rows_leave_in_their_own_batch() -> None:
         assert [[row["n"] for row in one.to_pylist()] for one in outputs[:3]] == wanted
 
 
-@costly(2)
+@costly(3)
 @given(batches=arrivals(), partitions=st.integers(1, 3))
 def test_what_leaves_is_never_earlier_than_what_has_left(batches: list[list[Reading]], partitions: int) -> None:
     """So an operator behind this one, which allows nothing to be late, still gets all rows."""

@@ -64,7 +64,7 @@ def test_final_sessions_come_once_and_are_those_of_the_definition(
     assert set(seen([whole])) == set(found)
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(late_by=20),
     gap=st.integers(1, 15),
@@ -164,7 +164,7 @@ def test_lateness_keeps_a_session_open() -> None:
     assert (found, late) == ([(0, 15, 5)], [])
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=arrivals(late_by=40),
     allowed_lateness=st.integers(0, 9),

@@ -88,7 +88,7 @@ def test_final_results_come_once_and_are_those_of_the_documentation(
     assert shown([whole]) == wanted
 
 
-@costly(4)
+@costly(6)
 @given(
     batches=arrivals(late_by=20),
     size=st.integers(1, 30),
@@ -121,7 +121,7 @@ def test_a_changelog_leads_to_the_same_table(
             assert len(afters) == len(set(afters)), "one correction per window and batch"
 
 
-@costly(2)
+@costly(3)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9), st.integers(0, 40)), min_size=1, max_size=20),
     cut=st.integers(0, 20),

@@ -95,7 +95,7 @@ def test_a_foreign_key_join_is_that_of_sql(
     assert found == wanted
 
 
-@costly(2)
+@costly(3)
 @given(lefts=customer_changes(), rights=customer_changes(), how=HOWS, emit=EMITS, replay=st.integers(0, 4))
 def test_tables_with_one_key_are_joined_row_to_row(
     lefts: Batches, rights: Batches, how: Any, emit: Any, replay: int
@@ -130,7 +130,7 @@ def follow_changes(draw: st.DrawFn) -> Batches:
     return cut(draw, draw(st.lists(st.tuples(keys, st.none() | st.tuples(st.integers(0, 2))), max_size=20)))
 
 
-@costly(4)
+@costly(6)
 @given(tweets=order_changes(), follows=follow_changes(), how=HOWS, emit=EMITS, replay=st.integers(0, 4))
 def test_many_meet_many(tweets: Batches, follows: Batches, how: Any, emit: Any, replay: int) -> None:
     """Tweets and follows: an author has many tweets and many followers."""

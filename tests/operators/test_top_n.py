@@ -57,7 +57,7 @@ def by_sql(batches: Batches, *, by: str, n: int, ties: str = "row_number") -> li
     return sorted(found, key=repr)
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=games(),
     n=st.integers(1, 4),

@@ -423,7 +423,7 @@ def test_panes_are_those_of_the_model(
     assert sum(one.num_rows for one in sides.get("late", [])) == model.dropped
 
 
-@costly(6)
+@costly(9)
 @given(given_batches=batches(3), trigger=TRIGGERS, allowed_lateness=st.sampled_from([0, 20]))
 def test_retracting_panes_take_back_what_accumulating_ones_said(
     given_batches: list[tuple[list[Row], int]], trigger: Trigger, allowed_lateness: int

@@ -68,7 +68,7 @@ def by_sql(batches: list[list[Change]]) -> list[tuple[Any, ...]]:
         return sorted(connection.sql(f"SELECT * FROM ({query}) WHERE value IS NOT NULL").fetchall(), key=repr)
 
 
-@costly(2)
+@costly(3)
 @given(
     batches=disordered(delay=9),
     emit=st.sampled_from(["changes", "every_change"]),

@@ -159,7 +159,14 @@ def read_part(
             if error.args[0] not in _DEFINITION_CHANGED or attempt == _TRIES_MAX - 1:
                 with session.server.explained():
                     raise
-        source = _described(session, [source.table.name])[0]
+        described = _described(session, [source.table.name])
+        if not described:
+            raise SourceInvalid(
+                source=f"Table {source.table.name!r} of {session.server}",
+                why="it was dropped or renamed before its snapshot was complete",
+                instead="Drop the capture, and create it again without the table",
+            )
+        source = described[0]
     raise AssertionError
 
 

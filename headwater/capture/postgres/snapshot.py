@@ -101,6 +101,20 @@ class Worker:
         rows = self._table(_LEAVES.format(number=number)).to_pylist()
         return [Leaf(*row.values()) for row in rows]
 
+    def count(self, shape: Shape) -> int:
+        """The number of rows of a table."""
+        schema, _, name = shape.table.name.partition(".")
+        counted = self._table(f"SELECT count(*) AS n FROM {identifier(schema)}.{identifier(name)}")
+        return int(counted.column(0)[0].as_py())
+
+    def whole(self, shape: Shape, leaves: list[Leaf]) -> Iterator[RangeRows]:
+        """All rows of a table, range by range."""
+        size = RangeSize()
+        for place in _places(leaves, size):
+            found = self.rows(shape, place)
+            size.learn(place, found.rows)
+            yield found
+
     def rows(self, shape: Shape, where: BlockRange, *, condition: str | None = None) -> RangeRows:
         """Read the rows of a range."""
         table = self._table(_select(shape, where, condition))
@@ -168,6 +182,9 @@ class InitialSnapshot:
             rows = future.result()
             size.learn(place, rows.rows)
             yield place, rows
+
+    def count(self, shape: Shape) -> int:
+        return self._workers[0].count(shape)
 
     def _read(self, shape: Shape, place: BlockRange) -> RangeRows:
         worker = self._free.pop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -33,7 +33,7 @@ from headwater.capture.postgres.connection import Address, Connection, checked_a
 from headwater.capture.postgres.messages import parse_lsn
 from headwater.capture.postgres.shape import Shape
 from headwater.capture.postgres.slot import Slot
-from headwater.capture.postgres.snapshot import InitialSnapshot, cursor_behind, expected_rows, next_range
+from headwater.capture.postgres.snapshot import InitialSnapshot, RangeRows, cursor_behind, expected_rows, next_range
 from headwater.capture.postgres.stream import Stream
 from headwater.capture.postgres.transactions import Batch
 from headwater.capture.postgres.visibility import XidSnapshot
@@ -153,10 +153,10 @@ class PostgresSource:
             piece = self._piece(position, snapshot, rows_max=max(rows_max, ROWS_MAX))
         except (SourceUnreachable, adbc.Error) as error:
             self._disconnect()
-            self._failures += 1
+            self._failures += isinstance(error, adbc.Error) and self._is_reachable()
             if self._away_since is None:
                 self._away_since = time.monotonic()
-            if not isinstance(error, SourceUnreachable) and self._failures > SNAPSHOT_FAILURES_MAX:
+            if self._failures > SNAPSHOT_FAILURES_MAX:
                 raise SourceInvalid(
                     source=self._address.place,
                     why=f"its tables cannot be read: {' '.join(str(error).split())}",
@@ -169,6 +169,13 @@ class PostgresSource:
         self._away_since = None
         self._failures = 0
         return piece
+
+    def _is_reachable(self) -> bool:
+        try:
+            self._address.connect().close()
+        except SourceUnreachable:
+            return False
+        return True
 
     def _piece(self, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> Piece:
         session = self._open()
@@ -211,7 +218,9 @@ class PostgresSource:
         for name, shape in self._shapes.items():
             leaves = initial.leaves[name]
             if not shape.table.key:  # its rows cannot be told apart: all of them are one transaction of the log
-                yield self._whole_table(shape, initial, position)
+                piece = self._whole_table(shape, initial, position)
+                position, order = dict(piece.position), piece.position["order"]
+                yield piece
                 continue
             read = 0
             for place, found in initial.ranges(shape):
@@ -234,16 +243,17 @@ class PostgresSource:
                 yield Piece(position=position, snapshot={name: _complete(shape, 0)}, more=True)
 
     def _whole_table(self, shape: Shape, initial: InitialSnapshot, position: Position) -> Piece:
-        batches = [found for _, found in initial.ranges(shape)]
-        rows = sum(found.rows.num_rows for found in batches)
-        changes = [read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows]
-        misfits = [misfit for found in batches for misfit in found.misfits]
+        """A table of any size as one piece, whose rows are read while they are appended."""
+        rows = initial.count(shape)
+        misfits: list[Misfit] = []
+        ranges = (found for _, found in initial.ranges(shape))
         return Piece(
-            position=position,
-            changes=changes,
+            position={**position, "order": position["order"] + rows},
+            changes=_read_rows(shape, ranges, position["order"], misfits),
             misfits=misfits,
             snapshot={shape.table.name: _complete(shape, rows)},
             more=True,
+            rows=rows,
         )
 
     def _end_initial(self) -> None:
@@ -318,7 +328,7 @@ class PostgresSource:
             after["order"] += waiting.rows.num_rows
             changes = chain(changes, self._chunk(position["order"] + rows, misfits, snapshot.get(name)))
         elif not rows:
-            after["lsn"] = self._idle(position, stream.reached)
+            after["lsn"] = self._idle(position, stream)
         is_behind = stream.reached < until or chunks.waiting is not None
         unread = any(
             not _is_complete(progress.get(name, snapshot.get(name)), shape) for name, shape in self._shapes.items()
@@ -354,10 +364,12 @@ class PostgresSource:
         if rows.num_rows:
             yield read_changes(chunk.shape.table, rows, order)
 
-    def _idle(self, position: Position, reached: int) -> int:
+    def _idle(self, position: Position, stream: Stream) -> int:
         """The position of a piece without changes: it moves now and then, so that an idle slot keeps no WAL."""
-        is_due = reached - position["lsn"] > IDLE_BYTES_MAX or time.monotonic() - self._stored_at > IDLE_SECONDS_MAX
-        return max(reached, position["lsn"]) if is_due else int(position["lsn"])
+        behind = stream.reached - position["lsn"]
+        is_late = time.monotonic() - self._stored_at > IDLE_SECONDS_MAX
+        is_due = behind > IDLE_BYTES_MAX or is_late or stream.is_awaited
+        return max(stream.reached, position["lsn"]) if is_due else int(position["lsn"])
 
     # -- tables without a key -----------------------------------------------------------------------------------------
 
@@ -367,32 +379,29 @@ class PostgresSource:
         name = shape.table.name
         worker = self._chunks.worker()
         worker.begin()
-        try:
-            visible = worker.visible()
-            unheard = np.array(sorted(self._unheard.get(name, ())), np.int64)
-            if not self._chunks.may_read(name, visible) or not visible.sees(unheard).all():
-                return None
-            leaves = worker.leaves(shape.number)
-            batches = []
-            place = next_range(leaves, None, 1024)
-            while place is not None:
-                batches.append(worker.rows(shape, place))
-                place = next_range(leaves, cursor_behind(place), 1024)
-        finally:
+        visible = worker.visible()
+        unheard = np.array(sorted(self._unheard.get(name, ())), np.int64)
+        if not self._chunks.may_read(name, visible) or not visible.sees(unheard).all():
             worker.end()
-        rows = sum(found.rows.num_rows for found in batches)
+            return None
+        rows, leaves = worker.count(shape), worker.leaves(shape.number)
         end = parse_lsn(session.connection.query("SELECT pg_current_wal_insert_lsn()::text")[0][0])
         seen = {"seen": f"{visible.xmin}:{visible.xmax}:{','.join(map(str, visible.running))}", "until": end}
+        misfits: list[Misfit] = []
+
+        def changes() -> Iterator[Changes]:
+            if is_again:  # rows that the topic has already cannot be told apart from those that follow
+                yield truncation(shape.table, position["order"])
+            yield from _read_rows(shape, worker.whole(shape, leaves), position["order"], misfits)
+            worker.end()
+
         return Piece(
             position={**position, "order": position["order"] + rows},
-            changes=[
-                # Rows that the topic has already cannot be told apart from those that follow.
-                *([truncation(shape.table, position["order"])] if is_again else []),
-                *(read_changes(shape.table, found.rows, position["order"]) for found in batches if found.rows.num_rows),
-            ],
-            misfits=[misfit for found in batches for misfit in found.misfits],
+            changes=changes(),
+            misfits=misfits,
             snapshot={name: replace(_complete(shape, rows), cursor=seen)},
             more=True,
+            rows=rows,
         )
 
     def _of_keyless(
@@ -490,6 +499,14 @@ class PostgresSource:
         if self._session is not None:
             self._session.connection.close()
             self._session = None
+
+
+def _read_rows(shape: Shape, ranges: Iterable[RangeRows], order: int, misfits: list[Misfit]) -> Iterator[Changes]:
+    for found in ranges:
+        misfits += found.misfits
+        if found.rows.num_rows:
+            yield read_changes(shape.table, found.rows, order)
+        order += found.rows.num_rows
 
 
 def _complete(shape: Shape, rows: int) -> SnapshotProgress:

@@ -39,6 +39,8 @@ class Stream:
         self._durable = lsn
         self._decoded = lsn
         self._told_at = 0.0
+        self.is_awaited = False
+        """Whether the server waits for an answer: one that shuts down waits until everything is acknowledged."""
         self.assembler = Assembler(lsn, mark_prefix=slot.name)
         slot.wait_until_free()
         self._connection = address.replication()
@@ -103,6 +105,7 @@ class Stream:
         if not self.assembler.is_open:  # between transactions, the server has sent all that ends before this
             self._decoded = max(self._decoded, end)
         if wants_reply:
+            self.is_awaited = True
             self._tell(force=True)
 
     def _is_enough(self, until: int, mark: bytes | None) -> bool:
@@ -111,6 +114,7 @@ class Stream:
     def acknowledge(self, lsn: int) -> None:
         """Tell the server that everything before a position is durable."""
         self._durable = max(self._durable, lsn)
+        self.is_awaited = False
         self._tell(force=True)
 
     def wait(self, seconds: float) -> None:

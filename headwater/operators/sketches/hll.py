@@ -230,6 +230,8 @@ def _put_registers(packed: Packed, registers: Bytes) -> None:
 
 def _histogram(registers: Bytes) -> Int64s:
     width = _HIGHEST + 1
+    if registers.size and registers.max() > _HIGHEST:  # it would count for the sketch after it
+        raise SketchInvalid(expected="hll", why=f"a register of one is above {_HIGHEST}, which no value sets")
     cells = registers.astype(np.int64) + np.arange(len(registers))[:, None] * width
     return np.bincount(cells.reshape(-1), minlength=len(registers) * width).reshape(-1, width)
 

@@ -26,8 +26,11 @@ class Shop:
         self.conninfo = server.new_database()
         self.name = self.conninfo.rpartition("/")[2]
         self.url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{self.name}"
-        self.connection = psycopg.connect(self.conninfo, autocommit=True)
+        self.connect()
         self.log: Log = log_at(folder)
+
+    def connect(self) -> None:
+        self.connection = psycopg.connect(self.conninfo, autocommit=True)
 
     # Any: values of rows.
     def sql(self, statement: str, values: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:

@@ -22,9 +22,9 @@ from types import FrameType
 from tests.chaos.capture.databases import Session, connect
 
 HOT_IDS = range(4)
-SEEDED_ROWS = 2_000
-LARGE_ROWS = 2_000
-LIVE_ROWS_MAX = 8_000
+SEEDED_ROWS = 1_000
+LARGE_ROWS = 1_200
+LIVE_ROWS_MAX = 4_000
 ADDED_COLUMNS_MAX = 5
 PAUSE_SECONDS = 0.03
 RECONNECT_SECONDS_MAX = 60.0

@@ -87,7 +87,7 @@ def table() -> pa.Table:
     return pa.table({name: pa.array(held, KINDS[name]) for name, held in columns.items()}, schema=SCHEMA)
 
 
-@costly(60, phases=[Phase.generate])
+@costly(90, phases=[Phase.generate])
 @given(trees=st.lists(conditions(), min_size=60, max_size=60))
 def test_arrow_and_spark_agree_on_plain_conditions(spark: SparkSession, trees: Sequence[Expression]) -> None:
     rows = table()

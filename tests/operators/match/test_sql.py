@@ -56,7 +56,7 @@ def matches(pattern: str, letters: str, more: str = "") -> list[str]:
 # -- text and rule -------------------------------------------------------------------------------------------------------
 
 
-@costly(2)
+@costly(3)
 @given(rule=rules(classified=True, rare=True))
 def test_what_is_written_is_read_as_the_same_rule(rule: Rule) -> None:
     target = rule.after.variable

@@ -45,7 +45,7 @@ def test_what_is_found_is_what_a_naive_matcher_finds(some: list[Written], rows: 
     assert found_by(index, rows) == pytest.approx(expected(stored, rows))
 
 
-@costly(6)
+@costly(9)
 @given(some=st.lists(queries, min_size=1, max_size=8), rows=st.lists(documents, min_size=1, max_size=5))
 def test_it_is_the_same_in_small_portions_and_without_a_table_of_terms(some: list[Written], rows: Rows) -> None:
     stored = {str(number): one.tree for number, one in enumerate(some)}

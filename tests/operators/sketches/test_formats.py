@@ -190,6 +190,15 @@ MADE = {
 }
 
 
+def test_a_register_that_no_value_sets_is_refused() -> None:
+    changed = bytearray(MADE["hll"])
+    changed[40] = 64
+    with pytest.raises(SketchInvalid, match="a register of one is above 63"):
+        sketches.estimate(bytes(changed))
+    with pytest.raises(SketchInvalid, match="a register of one is above 63"):
+        merged(agg.merge_sketches("v"), [bytes(changed), MADE["hll"]], np.zeros(2, np.int64))
+
+
 @given(data=st.data())
 @pytest.mark.parametrize("name", MADE)
 def test_a_damaged_sketch_is_read_or_refused_and_nothing_else(name: str, data: st.DataObject) -> None:

@@ -60,7 +60,7 @@ def test_clusters_that_are_far_apart_are_found(seed: int) -> None:
     assert distances.mean() < 1.5
 
 
-@costly(4)
+@costly(6)
 @given(
     seed=st.integers(0, 1_000),
     cuts=st.lists(st.integers(0, 400), min_size=1, max_size=6),

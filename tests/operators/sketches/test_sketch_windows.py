@@ -53,7 +53,7 @@ WINDOWS = {
 }
 
 
-@costly(6)
+@costly(9)
 @given(batches=arrivals(late_by=7), replay=st.integers(0, 5), partitions=st.integers(1, 3))
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_a_stream_gives_what_the_batch_gives(kind: str, batches: list[list[Row]], replay: int, partitions: int) -> None:
