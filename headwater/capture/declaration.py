@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
 
 from headwater.capture.capture import Capture
 from headwater.capture.config import CaptureConfig
@@ -27,6 +29,9 @@ class DeclaredSource:
 
     def read(self, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> Piece:  # noqa: ARG002 - of the port
         return Piece(position=position)
+
+    def rows(self, table: Table) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - of the port
+        return iter(())
 
     def acknowledge(self, position: Position) -> None: ...
 

@@ -8,7 +8,7 @@ twice, and the database deletes nothing that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -133,6 +133,9 @@ class Source(Protocol):
 
     def read(self, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int) -> Piece:
         """Read what follows a position; never waits. Tables whose snapshot is not complete are read as well."""
+
+    def rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        """Read all rows of a table as they are now. Changes nothing, also not for a process that runs the capture."""
 
     def acknowledge(self, position: Position) -> None:
         """Allow the database to delete what lies before a position, which is durable in the log."""

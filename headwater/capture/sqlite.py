@@ -35,6 +35,8 @@ from headwater.errors import ArgumentInvalid, did_you_mean
 
 #: How long a statement waits for another writer.
 BUSY_SECONDS_MAX = 30.0
+#: The rows of a table that are read at once.
+ROWS_MAX = 16_384
 #: How often a waiting capture looks whether the database file has changed.
 POLL_SECONDS = 0.02
 #: Milliseconds since 1970, in SQL that every version of SQLite knows.
@@ -342,6 +344,15 @@ class SqliteSource:
         return int(self._execute(f"SELECT count(*) FROM {_quoted(table.name)}").fetchone()[0])
 
     # -- the rest of the port -----------------------------------------------------------------------------------------
+
+    def rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        columns = ", ".join(_quoted(one.name) for one in table.columns)
+        with self._explained(), self._reading():
+            found = self._execute(f"SELECT {columns} FROM {_quoted(table.name)}")
+            while some := found.fetchmany(ROWS_MAX):
+                changes, _ = _made(table, [("r", 0, 0, row) for row in some])
+                if changes is not None:
+                    yield changes.rows
 
     def acknowledge(self, position: Position) -> None:
         """Delete changes that are durable in the log, all but the newest of the changelog.

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headwater.errors import HeadwaterError
+from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.services.route import Service, route
 from headwater.sinks.retry import RetryLater
 from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison, TargetTable
@@ -95,11 +95,21 @@ class Syncs(Service):
         return self._status(self._store.set_paused(name, False))
 
     @route("POST", "/syncs/{name}/compare", scope="admin:*")
-    def compare(self, name: str, *, repair: bool = False) -> list[TableComparison]:
-        """Compare the target with its topics, key by key; with `repair`, correct the rows that differ."""
+    def compare(self, name: str, *, repair: bool = False, source: bool = False) -> list[TableComparison]:
+        """Compare the target with its topics, key by key; with `repair`, correct the rows that differ.
+
+        With `source`, compare it with the tables of the databases that the topics capture.
+        """
+        if repair and source:
+            raise ArgumentInvalid(
+                name="repair",
+                value=repair,
+                expected="false with `source`: repair from the topics, and take a new snapshot of a table that its topic lacks",
+            )
         config = self._store.config(name)
         with contextlib.closing(open_target(config)) as target:
-            return Sync(self.log, config, target).compare(repair=repair)
+            sync = Sync(self.log, config, target)
+            return sync.compare_with_source() if source else sync.compare(repair=repair)
 
     @route("POST", "/syncs/{name}/rebuild", scope="admin:*")
     def rebuild(self, name: str, *, topic: str | None = None) -> int:

@@ -6,7 +6,7 @@ and the keys that differ are kept. Keys whose rows are not applied yet are not c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -60,7 +60,62 @@ def compare_table(log: Log, target: Target, table: TargetTable, *, repair: bool 
     position, pieces = target.scan(table)
     offsets = {} if position is None else position.offsets
     source, touched = _source(log, target, table, offsets)
-    keys = _key_hashes(target.stored(source.select(table.key)), table)
+    found = differing(source, pieces, target, table, touched=touched)
+    if repair and position is not None and found.count:
+        step = Step(gone=found.extra, rows=source.take(pa.array(np.sort(np.concatenate(found.places)))))
+        # The position stays; if another process has moved it meanwhile, nothing is changed.
+        target.apply(
+            [TableChanges(table=table, before=position, after=position, versions=_versions(step), steps=[step])]
+        )
+    return found.comparison(table, pending=len(touched), repaired=repair and bool(found.count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differing:
+    """The rows of a source that a target lacks or has with other values, and the keys that only the target has."""
+
+    source: pa.Table
+    key_hashes: Hashes
+    row_hashes: Hashes
+    missing: npt.NDArray[np.int64]
+    different: npt.NDArray[np.int64]
+    extra: pa.Table
+
+    @property
+    def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        return self.missing, self.different
+
+    @property
+    def count(self) -> int:
+        return len(self.missing) + len(self.different) + int(self.extra.num_rows)
+
+    def comparison(self, table: TargetTable, *, pending: int = 0, repaired: bool = False) -> TableComparison:
+        listed = [
+            *(Difference(key=key, kind="missing") for key in _key_texts(self.source, self.missing, table)),
+            *(Difference(key=key, kind="different") for key in _key_texts(self.source, self.different, table)),
+            *(
+                Difference(key=key, kind="extra")
+                for key in _key_texts(self.extra, np.arange(self.extra.num_rows), table)
+            ),
+        ]
+        return TableComparison(
+            topic=table.topic,
+            table=table.name,
+            rows=self.source.num_rows,
+            missing=len(self.missing),
+            different=len(self.different),
+            extra=self.extra.num_rows,
+            pending=pending,
+            repaired=repaired,
+            differences=listed[:KEYS_LISTED_MAX],
+        )
+
+
+def differing(
+    source: pa.Table, pieces: Iterable[pa.Table], target: Target, table: TargetTable, *, touched: Hashes
+) -> Differing:
+    """Compare the rows of a source with those that a target stores, by checksums; `touched` keys may be too much there."""
+    keys = key_hashes(target.stored(source.select(table.key)), table)
     rows = _row_hashes(target.stored(source))
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -68,7 +123,7 @@ def compare_table(log: Log, target: Target, table: TargetTable, *, repair: bool 
     is_different = np.zeros(len(keys), dtype=np.bool_)
     extra: list[pa.Table] = []
     for piece in pieces:
-        found = _key_hashes(piece.select(table.key), table)
+        found = key_hashes(piece.select(table.key), table)
         place = np.searchsorted(ordered, found)
         place[place == len(ordered)] = 0
         is_known = ordered[place] == found if len(ordered) else np.zeros(len(found), dtype=np.bool_)
@@ -78,29 +133,13 @@ def compare_table(log: Log, target: Target, table: TargetTable, *, repair: bool 
         is_extra = ~is_known & ~np.isin(found, touched)
         extra.append(piece.select(table.key).filter(pa.array(is_extra)))
     gone = pa.concat_tables(extra) if extra else target.stored(table.columns.empty_table()).select(table.key)
-    missing, different = np.flatnonzero(~is_there), np.flatnonzero(is_different)
-    listed = [
-        *(Difference(key=key, kind="missing") for key in _key_texts(source, missing, table)),
-        *(Difference(key=key, kind="different") for key in _key_texts(source, different, table)),
-        *(Difference(key=key, kind="extra") for key in _key_texts(gone, np.arange(gone.num_rows), table)),
-    ]
-    wrong = np.sort(np.concatenate([missing, different]))
-    if repair and position is not None and (len(wrong) or gone.num_rows):
-        step = Step(gone=gone, rows=source.take(pa.array(wrong)))
-        # The position stays; if another process has moved it meanwhile, nothing is changed.
-        target.apply(
-            [TableChanges(table=table, before=position, after=position, versions=_versions(step), steps=[step])]
-        )
-    return TableComparison(
-        topic=table.topic,
-        table=table.name,
-        rows=source.num_rows,
-        missing=len(missing),
-        different=len(different),
-        extra=gone.num_rows,
-        pending=len(touched),
-        repaired=repair and bool(listed),
-        differences=listed[:KEYS_LISTED_MAX],
+    return Differing(
+        source=source,
+        key_hashes=keys,
+        row_hashes=rows,
+        missing=np.flatnonzero(~is_there),
+        different=np.flatnonzero(is_different),
+        extra=gone,
     )
 
 
@@ -116,16 +155,16 @@ def _source(log: Log, target: Target, table: TargetTable, offsets: Mapping[int, 
     partitions, places = np.asarray(rows.column("_partition")), np.asarray(rows.column("_offset"))
     for number in ends:
         is_pending |= (partitions == number) & (places >= offsets.get(number, 0))
-    touched = np.unique(_key_hashes(target.stored(rows.filter(pa.array(is_pending)).select(table.key)), table))
+    touched = np.unique(key_hashes(target.stored(rows.filter(pa.array(is_pending)).select(table.key)), table))
     steps = collapsed(rows, table)
     whole = [step.rows for step in steps if step.rows.num_columns == len(table.columns)]
     last = pa.concat_tables(whole) if whole else rows.slice(0, 0).select(table.columns.names)
     for step in steps:  # rows that lack values cannot be compared
         if step.rows.num_columns < len(table.columns):
-            partial = _key_hashes(target.stored(step.rows.select(table.key)), table)
+            partial = key_hashes(target.stored(step.rows.select(table.key)), table)
             touched = np.union1d(touched, partial)
     if len(touched):
-        last = last.filter(pa.array(~np.isin(_key_hashes(target.stored(last.select(table.key)), table), touched)))
+        last = last.filter(pa.array(~np.isin(key_hashes(target.stored(last.select(table.key)), table), touched)))
     return last, touched
 
 
@@ -133,7 +172,7 @@ def _versions(step: Step) -> pa.Table:
     return step.rows.append_column("_tombstone", pa.array([False] * step.rows.num_rows, pa.bool_()))
 
 
-def _key_hashes(keys: pa.Table, table: TargetTable) -> Hashes:
+def key_hashes(keys: pa.Table, table: TargetTable) -> Hashes:
     if not keys.num_rows:
         return np.zeros(0, dtype=np.uint64)
     return key_hash([keys.column(name).combine_chunks() for name in table.key])

@@ -27,6 +27,7 @@ from headwater.sync.config import SyncConfig
 from headwater.sync.errors import ChangeRefused, TopicGap
 from headwater.sync.order import apply_in_order
 from headwater.sync.port import Position, PositionMoved, TableChanges, Target, TargetTable
+from headwater.sync.source_comparison import captured_tables, compare_with_source
 from headwater.sync.store import SyncStore
 from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
@@ -243,6 +244,12 @@ class Sync:
     def compare(self, *, repair: bool = False) -> list[TableComparison]:
         """Compare the target with its topics; with `repair`, correct the rows that differ."""
         return [self._compare(table, repair=repair) for table in self.tables()]
+
+    def compare_with_source(self) -> list[TableComparison]:
+        """Compare the target with the databases that its topics capture. Neither has to stop."""
+        tables = self.tables()
+        with captured_tables(self._log, self.config.name, tables) as captured:
+            return [compare_with_source(self._log, self.target, table, captured[table.topic]) for table in tables]
 
     def _compare(self, table: TargetTable, *, repair: bool) -> TableComparison:
         for _ in range(COMPARISONS_MAX):

@@ -25,6 +25,8 @@ from headwater.capture.mariadb.table_map import TableMap, TypeUnknown
 from headwater.capture.mariadb.tables import SnapshotPart, SourceTable, describe, read_part
 from headwater.capture.port import Changes, Piece, Position, SnapshotProgress, SourceHealth, Table
 
+#: The rows of a table that are read at once, where no piece is to be made of them.
+ROWS_MAX = 65_536
 #: How long one read waits for events that the server has committed and not sent yet.
 ARRIVAL_SECONDS = 0.5
 
@@ -369,6 +371,14 @@ class MariadbSource:
         self._session.close()
 
     # -- the rest of the port -----------------------------------------------------------------------------------------
+
+    def rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        [found] = [one for one in describe(self._session, self._wanted) if one.table.name == table.name]
+        progress: SnapshotProgress | None = None
+        while progress is None or not progress.complete:
+            part = read_part(self._session, found, progress, rows_max=ROWS_MAX)
+            yield from part.batches
+            progress = part.progress
 
     def acknowledge(self, position: Position) -> None:
         """The server keeps its binary log by its own settings."""

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headwater.capture.config import CaptureConfig
 from headwater.capture.errors import SourceInvalid, SourceUnreachable
@@ -33,7 +34,14 @@ from headwater.capture.postgres.connection import Address, Connection, checked_a
 from headwater.capture.postgres.messages import parse_lsn
 from headwater.capture.postgres.shape import Shape
 from headwater.capture.postgres.slot import Slot
-from headwater.capture.postgres.snapshot import InitialSnapshot, RangeRows, cursor_behind, expected_rows, next_range
+from headwater.capture.postgres.snapshot import (
+    InitialSnapshot,
+    RangeRows,
+    Worker,
+    cursor_behind,
+    expected_rows,
+    next_range,
+)
 from headwater.capture.postgres.stream import Stream
 from headwater.capture.postgres.transactions import Batch
 from headwater.capture.postgres.visibility import XidSnapshot
@@ -421,6 +429,15 @@ class PostgresSource:
         return None if not mask.any() else kept_changes(one, mask)
 
     # -- the rest of the port -----------------------------------------------------------------------------------------
+
+    def rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        catalogue = self._open().catalogue
+        [found] = [one for one in catalogue.tables(self._config.tables) if one.full_name == table.name]
+        shape = catalogue.shape(found)
+        with contextlib.closing(Worker(self._address)) as worker:
+            worker.begin()
+            for some in worker.whole(shape, worker.leaves(shape.number)):
+                yield some.rows
 
     def acknowledge(self, position: Position) -> None:
         self._stored_at = time.monotonic()

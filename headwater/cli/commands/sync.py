@@ -188,10 +188,13 @@ def compare(
     session: Session,
     name: Name,
     repair: Annotated[bool, typer.Option("--repair", help="Correct the rows that differ.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="Compare with the tables of the captured databases, not with the topics.")
+    ] = False,
 ) -> None:
     """Compare the target with its topics, key by key. Ends with code 5 if they differ and were not repaired."""
     with session.services() as services:
-        found = services.syncs.compare(name, repair=repair)
+        found = services.syncs.compare(name, repair=repair, source=source)
     rows = [
         [one.table, f"{one.rows:,}", f"{one.missing:,}", f"{one.extra:,}", f"{one.different:,}", f"{one.pending:,}"]
         for one in found
@@ -205,6 +208,8 @@ def compare(
         session.say(f"{counted(wrong, 'row')} corrected")
     elif wrong:
         session.say(f"Correct them with `headwater sync compare {name} --repair`.")
+        if source:
+            session.say("If the topics lack them, too, read the tables again with `headwater capture snapshot`.")
         raise typer.Exit(5)
 
 

@@ -31,7 +31,7 @@ def test_index_and_cache_follow_the_database(tmp_path: Path, redis_url: str, mon
     monkeypatch.setenv("SHOP_DATABASE", f"sqlite:///{tmp_path}/shop.db")
     monkeypatch.setenv("SHOP_INDEX", str(tmp_path / "search"))
     monkeypatch.setenv("SHOP_CACHE", redis_url)
-    app = load_app(str(Path(__file__).with_name("shop.py")))
+    app = load_app(str(Path(__file__).with_name("web_shop.py")))
     [index] = app.query("catalogue").sinks
     assert isinstance(index, SearchSink)
     with AppTest(app, captures="real", sinks="real") as test, redis.Redis.from_url(redis_url) as client:

@@ -1,7 +1,7 @@
 """Shop: a database as a stream. A search index of its products and a cache of their sales stay right while rows change.
 
-SHOP_DATABASE=sqlite:///shop.db headwater run examples/shop.py
-SHOP_DATABASE=postgresql://app@db.example/shop SHOP_PASSWORD=… headwater run examples/shop.py
+SHOP_DATABASE=sqlite:///shop.db headwater run examples/web_shop.py
+SHOP_DATABASE=postgresql://app@db.example/shop SHOP_PASSWORD=… headwater run examples/web_shop.py
 """
 
 from __future__ import annotations
