@@ -97,10 +97,10 @@ def is_open(status: QueryStatus, caller: Caller) -> bool:
     )
 
 
-def in_its_app(*, seconds_max: float = TELL_SECONDS_MAX, reads: bool = False) -> Callable[[F], F]:
+def in_its_app(*, seconds_max: Callable[[], float] = lambda: TELL_SECONDS_MAX, reads: bool = False) -> Callable[[F], F]:
     """Run a method about a query in the process that runs its app: here, or over the server of that process.
 
-    With `reads`, the caller must be allowed to read all topics that the query reads.
+    `seconds_max` is how long that process may take to answer. With `reads`, the caller must be allowed to read all topics that the query reads.
     """
 
     def decorate(method: F) -> F:
@@ -119,7 +119,7 @@ def in_its_app(*, seconds_max: float = TELL_SECONDS_MAX, reads: bool = False) ->
             owner = app or queries.owner(query)
             if queries.runs_here(owner):
                 return method(queries, query, app=owner, **given)
-            seconds = seconds_max + given.get("seconds", 0.0)
+            seconds = seconds_max() + given.get("seconds", 0.0)
             with home_of(queries.host.log.home, owner).connected(seconds_max=seconds) as connection:
                 return getattr(remote(Queries)(connection), method.__name__)(query, app=owner, **given)
 
@@ -168,19 +168,19 @@ class Queries(Service):
         return found
 
     @route("GET", "/queries/{query}/explain")
-    @in_its_app(seconds_max=WORK_SECONDS_MAX, reads=True)
+    @in_its_app(seconds_max=lambda: WORK_SECONDS_MAX, reads=True)
     def explain(self, query: str, *, app: str | None = None) -> QueryPlan:
         """Show Spark's plan of the last batch of a query. It needs `read` on all topics that the query reads."""
         return QueryPlan(query=query, plan=self._running(app).explain(query))
 
     @route("GET", "/queries/{query}/failure")
-    @in_its_app(seconds_max=ASK_SECONDS_MAX, reads=True)
+    @in_its_app(seconds_max=lambda: ASK_SECONDS_MAX, reads=True)
     def failure(self, query: str, *, app: str | None = None) -> Trouble | None:
         """Show the last failure of a query; null if it had none. It needs `read` on all topics that the query reads."""
         return self._running(app).trouble(query)
 
     @route("POST", "/queries/{query}/ask", scope="admin:*")
-    @in_its_app(seconds_max=WORK_SECONDS_MAX)
+    @in_its_app(seconds_max=lambda: WORK_SECONDS_MAX)
     def ask(
         self,
         query: str,
@@ -227,7 +227,7 @@ class Queries(Service):
         return _as_json(self._running(app).replays.begin(query, start=start, version=version))
 
     @route("GET", "/queries/{query}/replay", scope="read:*")
-    @in_its_app(seconds_max=WORK_SECONDS_MAX)
+    @in_its_app(seconds_max=lambda: WORK_SECONDS_MAX)
     def compare(self, query: str, *, app: str | None = None) -> Comparison:
         """Compare the version on trial with the one in use."""
         return _as_json(self._running(app).replays.report(query))
