@@ -38,7 +38,7 @@ _SOURCE = pa.struct(
     ]
 )
 _UNCHANGED = pa.list_(pa.string())
-_DELETIONS = pa.array(["d", "t"])
+_DELETIONS = ("d", "t")
 
 
 class Envelope(Protocol):
@@ -138,7 +138,7 @@ class Debezium:
 
 def _is_deleted(changes: Changes) -> pa.BooleanArray:
     """Which keys are gone after a change: those that were deleted or truncated."""
-    return pc.is_in(changes.operations, value_set=_DELETIONS)
+    return pc.is_in(changes.operations, value_set=pa.array(_DELETIONS))
 
 
 def _with_tombstones(rows: pa.RecordBatch, deleted: pa.BooleanArray) -> pa.RecordBatch:
