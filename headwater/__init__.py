@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from headwater.apps.declaration import Table
     from headwater.config import Config
     from headwater.log import Log, Retention, open
+    from headwater.queues import Retry
     from headwater.schema.event_time import EventTime
     from headwater.spark.session import session
 
     __version__: str
 
-__all__ = ["App", "Config", "EventTime", "Log", "Retention", "Table", "__version__", "open", "session"]
+__all__ = ["App", "Config", "EventTime", "Log", "Retention", "Retry", "Table", "__version__", "open", "session"]
 
 _HOMES = {
     "App": "headwater.apps",
@@ -30,6 +31,7 @@ _HOMES = {
     "EventTime": "headwater.schema",
     "Log": "headwater.log",
     "Retention": "headwater.log",
+    "Retry": "headwater.queues",
     "Table": "headwater.apps",
     "open": "headwater.log",
     "session": "headwater.spark",

@@ -238,6 +238,7 @@ _REMEDIES = {
     "partition": "Use a partition that exists, or add some with `headwater topic alter TOPIC --partitions N`.",
     "path": "See /api/openapi.json for the paths that exist.",
     "prepared transaction": "List what is prepared with `Log.prepared()`; it may have been committed or rolled back already.",
+    "queue": "List the queues with `headwater.queues.queues(log)`, or create it with `log.queue({name!r})`.",
     "query": "List the queries with `headwater query list`.",
     "search": "Begin the search again: one that is not used for ten minutes is forgotten.",
     "staged rows": "Stage the rows again, and commit what that returns; Spark does so when it repeats the batch.",

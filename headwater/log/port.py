@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -511,6 +512,28 @@ class Log(Protocol):
     @property
     def groups(self) -> Groups:
         """The consumer groups of this log: their members and lag."""
+
+    # Any: the layer of queues is behind the log, so it is imported by name when it is used.
+    def queue(
+        self, name: str, *, group: str = "default", schema: Any = None, create: bool = True, **settings: Any
+    ) -> Any:
+        """Open a work queue as one of its groups; create it if there is none. See `headwater.queues.Queue`."""
+        return import_module("headwater.queues").open_queue(
+            self, name, group=group, schema=schema, create=create, **settings
+        )
+
+    def exchange(self, name: str) -> Any:
+        """An exchange, which routes messages to queues. See `headwater.queues.Exchange`."""
+        return import_module("headwater.queues").Exchange(self, name)
+
+    def worker(
+        self, queue: str, *, concurrency: int = 1, retries: Any = None, group: str = "default"
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Declare a function as the worker of a queue. See `headwater.queues.Worker`."""
+        declare: Callable[[Callable[..., Any]], Any] = import_module("headwater.queues").worker(
+            self, queue, concurrency=concurrency, retries=retries, group=group
+        )
+        return declare
 
     def cursor(self, topic: str, partition: int, offset: int, *, columns: Sequence[str] | None = None) -> Cursor:
         """A position in one partition that advances with each read."""

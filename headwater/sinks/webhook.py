@@ -7,13 +7,10 @@ Webhooks specification says, so that receivers can use a library for it.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, ClassVar
 
 import orjson
@@ -22,6 +19,7 @@ import pyarrow as pa
 from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
+from headwater.gateways.signatures import after_seconds, signature
 from headwater.optional import require
 from headwater.sinks.changes import Changes, Refusal
 from headwater.sinks.driver import DriverSink, Refusals
@@ -161,37 +159,6 @@ class WebhookSink(DriverSink):
         if self.secret is not None:
             own["webhook-signature"] = signature(self.secret, id=id, timestamp=moment, body=body)
         return own
-
-
-def signature(secret: str, *, id: str, timestamp: str, body: bytes) -> str:
-    """The signature of a request, as the Standard Webhooks specification says. A receiver computes it again.
-
-    A secret that begins with `whsec_` is base64 behind it; any other is taken as it is.
-
-    >>> signature("s3cret", id="1", timestamp="1700000000", body=b"{}")
-    'v1,e8tZizGh1RUqUn+5+dygSa5ZiIjpsoQUc4x7XSFwmRw='
-    """
-    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
-    digest = hmac.new(key, b".".join([id.encode(), timestamp.encode(), body]), hashlib.sha256).digest()
-    return "v1," + base64.b64encode(digest).decode()
-
-
-def after_seconds(text: str | None, *, now: Callable[[], float]) -> float:
-    """How long a receiver asks us to wait: seconds, or a date.
-
-    >>> after_seconds("120", now=lambda: 0.0), after_seconds("Thu, 01 Jan 1970 00:00:09 GMT", now=lambda: 2.0)
-    (120.0, 7.0)
-    >>> after_seconds(None, now=lambda: 0.0), after_seconds("soon", now=lambda: 0.0)
-    (0.0, 0.0)
-    """
-    if text is None:
-        return 0.0
-    if text.strip().isdigit():
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now())
-    except ValueError:
-        return 0.0
 
 
 def _as_json(message: Message) -> dict[str, object]:

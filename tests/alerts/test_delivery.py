@@ -11,8 +11,8 @@ import pytest
 from headwater.alerts import Channels, Mail, Watcher
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
+from headwater.gateways.signatures import signature
 from headwater.log import Log
-from headwater.sinks.webhook import signature
 from tests.alerts.numbers import Numbers, opened, slow
 from tests.servers import Mailbox, Receiver, free_port, http_receiver, smtp_server
 

@@ -4,7 +4,7 @@
 
 A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
-writers change; in the end its topics must hold what its tables hold. `all` runs each after the other, with its own kills.
+writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.chaos.capture import series as captured
 from tests.chaos.capture.databases import KINDS
 from tests.chaos.kills import VICTIMS, Order
 from tests.chaos.process import Stuck
+from tests.chaos.queue import kill_workers
 from tests.chaos.tally import Tally, missed, report
 
 Say = Callable[[str], None]
@@ -87,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tests.chaos.run", description=__doc__.splitlines()[0] if __doc__ else ""
     )
     parser.add_argument(
-        "--what", choices=[*SERIES, "all"], default="all", help="one query, a whole App, a capture, or all"
+        "--what", choices=[*SERIES, "queue", "all"], default="all", help="a query, an App, a capture, a queue, or all"
     )
     parser.add_argument("--database", choices=KINDS, default="sqlite", help="what is captured")
     parser.add_argument("--kills", type=int, default=50, help="in each series")
@@ -100,9 +101,12 @@ def main(arguments: list[str] | None = None) -> int:
         if not chosen.quiet:
             print(line, flush=True)
 
-    wanted = list(SERIES) if chosen.what == "all" else [chosen.what]
+    wanted = [*SERIES, "queue"] if chosen.what == "all" else [chosen.what]
     found = []
     for what in wanted:
+        if what == "queue":
+            found += kill_workers(kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say)
+            continue
         settings = {"kind": chosen.database} if what == "capture" else {}
         found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
     return 1 if found else 0

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import ArgumentInvalid, ColumnMisfit
+from headwater.gateways.signatures import signature
 from headwater.log import open as open_log
 from headwater.sinks import MailSink, Retry, WebhookSink
 from headwater.sinks.errors import RowRefused, SinkRefused
-from headwater.sinks.webhook import signature
 from tests.servers import Mailbox, Receiver, Request, http_receiver, smtp_server
 from tests.sinks.places import micro
 

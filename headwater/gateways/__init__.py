@@ -1,0 +1,19 @@
+"""Gateways: events in and out of the log without a client library."""
+
+from headwater.gateways.errors import AddressUnusable, SignatureInvalid
+from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
+from headwater.gateways.runner import GatewayRunner
+from headwater.gateways.statsd import StatsD
+from headwater.gateways.webhook_in import WebhookIn
+
+__all__ = [
+    "AddressUnusable",
+    "Counters",
+    "Gateway",
+    "GatewayRunner",
+    "GatewaySession",
+    "GatewayStatus",
+    "SignatureInvalid",
+    "StatsD",
+    "WebhookIn",
+]

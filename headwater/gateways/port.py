@@ -1,0 +1,94 @@
+"""What a gateway is: a value that says where events come from or go to, and a session that moves them.
+
+`Gateway.open` creates the topics and binds the port, so that a wrong address fails at the start. `GatewaySession.run` works in
+the thread that calls it until `stop` is set. A session counts everything that it takes, rejects or knows to be lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+from headwater.log.port import Log
+
+
+@dataclass(kw_only=True)
+class Counters:
+    """What a gateway has done since it was opened.
+
+    `received` are datagrams, requests, lines or messages. `appended` are rows in the log (of a gateway out: messages that the receiver
+    has taken). `rejected` was answered with an error or is a dead letter. `lost` is known to be gone.
+
+    >>> counters = Counters()
+    >>> counters.add(received=2, appended=1, rejected=1)
+    >>> counters.received, counters.lost
+    (2, 0)
+    """
+
+    received: int = 0
+    appended: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+    lost: int = 0
+    bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Add to some counters; several threads may call it."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def to_json(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in COUNTER_NAMES}
+
+
+COUNTER_NAMES = ("received", "appended", "rejected", "duplicates", "lost", "bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayStatus:
+    """A gateway as it is now."""
+
+    name: str
+    kind: str
+    address: str
+    #: "stopped", "running" or "failed" (it is restarted with exponential back-off).
+    state: str
+    counters: dict[str, int]
+    error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class GatewaySession(Protocol):
+    """An open gateway."""
+
+    counters: Counters
+
+    @property
+    def address(self) -> str:
+        """Where it listens, or what it reads, also after `close`; with the port that was chosen if the port was 0."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Move events until `stop` is set; what was received by then is appended before it returns."""
+
+    def close(self) -> None:
+        """Release the port and files."""
+
+
+class Gateway(Protocol):
+    """Where events come from or go to."""
+
+    @property
+    def kind(self) -> str:
+        """The name of this kind of gateway, as `headwater gateway run` takes it."""
+
+    @property
+    def name(self) -> str:
+        """The name of this gateway; two that run on one log have different names."""
+
+    def open(self, log: Log) -> GatewaySession:
+        """Create the topics that are missing and bind the address."""

@@ -1,0 +1,105 @@
+"""A UDP socket for gateways: bursts of datagrams for each wake-up, and the exact number of those that the kernel dropped.
+
+UDP has no back-pressure: a datagram that finds the receive buffer full is dropped. The kernel counts each of them for each socket
+(`SO_MEMINFO`), so that the loss at this end is known exactly. Datagrams that the network lost are not counted here; only sequence
+numbers show those.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import socket
+import struct
+
+from headwater.gateways.errors import AddressUnusable
+from headwater.units import MIB
+
+#: Linux: SO_MEMINFO fills an array of nine integers; the last is the number of dropped datagrams.
+SO_MEMINFO = 55
+SO_RCVBUFFORCE = 33
+MEMINFO_COUNT = 9
+DROPS = 8
+
+
+class UdpSocket:
+    """A bound UDP socket that never blocks in `burst`."""
+
+    def __init__(
+        self, gateway: str, host: str, port: int, *, buffer_bytes: int = 64 * MIB, interface: str = ""
+    ) -> None:
+        try:
+            [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        except OSError as error:
+            raise AddressUnusable(gateway=gateway, address=f"udp {host}:{port}", why=str(error)) from error
+        try:
+            _grow(self.socket, buffer_bytes)
+            if ipaddress.ip_address(address[0]).is_multicast:
+                # Several receivers of one machine may join the group.
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.bind(address)
+                _join(self.socket, family, str(address[0]), interface)
+            else:
+                self.socket.bind(address)
+        except OSError as error:
+            self.socket.close()
+            raise AddressUnusable(gateway=gateway, address=f"udp {host}:{port}", why=str(error)) from error
+        self.socket.setblocking(False)
+        own, port, *_ = self.socket.getsockname()
+        self.port = int(port)
+        #: Also after `close`: the status of a stopped gateway shows it.
+        self.address = f"udp://{own}:{self.port}"
+        self._poll = select.poll()
+        self._poll.register(self.socket, select.POLLIN)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a datagram."""
+        return bool(self._poll.poll(seconds * 1_000))
+
+    def drops(self) -> int | None:
+        """How many datagrams the kernel has dropped since the socket was bound; None if this system does not say."""
+        try:
+            data = self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * MEMINFO_COUNT)
+        except OSError:
+            return None
+        return int(struct.unpack(f"{len(data) // 4}I", data)[DROPS]) if len(data) == 4 * MEMINFO_COUNT else None
+
+    def burst(self, into: bytearray, *, size_max: int) -> tuple[int, int, int]:
+        """Read datagrams that have come, with a line end after each; return the bytes, the datagrams, and those cut at `size_max`."""
+        view, receive = memoryview(into), self.socket.recv_into
+        end, at, count, cut = len(into) - size_max - 1, 0, 0, 0
+        try:
+            while at <= end:
+                size = receive(view[at : at + size_max], size_max, socket.MSG_TRUNC)
+                if size > size_max:
+                    cut += 1  # it is rejected whole: half a value is a wrong value
+                    continue
+                at += size
+                into[at] = 10
+                at += 1
+                count += 1
+        except BlockingIOError:
+            pass
+        return at, count, cut
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _grow(own: socket.socket, size: int) -> None:
+    """Ask for a receive buffer. Beyond `net.core.rmem_max` only a privileged process gets it."""
+    try:
+        own.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
+    except OSError:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+def _join(own: socket.socket, family: int, group: str, interface: str) -> None:
+    if family == socket.AF_INET:
+        membership = socket.inet_aton(group) + socket.inet_aton(interface or "0.0.0.0")
+        own.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    else:
+        index = socket.if_nametoindex(interface) if interface else 0
+        membership = socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", index)
+        own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, membership)

@@ -1,0 +1,33 @@
+"""Work queues: each message goes to one worker of each group, and is delivered again if that worker fails."""
+
+from headwater.queues.config import QueueConfig, QueueSettings
+from headwater.queues.errors import LeaseLost, QueueExists, QueueFull
+from headwater.queues.exchange import Binding, Exchange
+from headwater.queues.message import Message, Outgoing
+from headwater.queues.publisher import Publisher
+from headwater.queues.queue import Queue, QueueStats, delete_queue, open_queue, queues
+from headwater.queues.retry import Retry
+from headwater.queues.transaction import QueueTransaction
+from headwater.queues.worker import Worker, worker
+
+__all__ = [
+    "Binding",
+    "Exchange",
+    "LeaseLost",
+    "Message",
+    "Outgoing",
+    "Publisher",
+    "Queue",
+    "QueueConfig",
+    "QueueExists",
+    "QueueFull",
+    "QueueSettings",
+    "QueueStats",
+    "QueueTransaction",
+    "Retry",
+    "Worker",
+    "delete_queue",
+    "open_queue",
+    "queues",
+    "worker",
+]

@@ -1,0 +1,492 @@
+"""One group of a queue: decides which message is delivered next, and what follows from the end of each delivery.
+
+A call takes the group's lock, applies what other processes wrote to the journal, changes the index, and appends its own
+events to the journal before the index commits. So a process that is killed at any point leaves either both, or an event
+that the next call applies. The lock is released before the disk confirms the journal: calls of many processes share a sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from headwater.faults import reach
+from headwater.filelock import FileLock, is_locked
+from headwater.log import Log
+from headwater.log.errors import OffsetExpired
+from headwater.queues.config import QueueConfig
+from headwater.queues.dead_letters import DeadMessage, write_dead_letters
+from headwater.queues.errors import LeaseLost
+from headwater.queues.index import Entry, Index
+from headwater.queues.journal import DONE, Event, Journal
+from headwater.queues.message import Message, Place, Stored, decode
+
+#: Rows that one call looks through at most; the next call continues.
+SCAN_ROWS_MAX = 65_536
+#: Messages that wait for an earlier one of their key; then the cursor stops.
+BLOCKED_MAX = 100_000
+#: The name of a consumer that is held by the lease's time only begins with this.
+EXTERNAL = "@"
+
+Lease = tuple[int, int, int]
+
+
+class Idle(NamedTuple):
+    """What a caller that got no message has to wait for."""
+
+    ends: dict[int, int]
+    journal_next: int
+    #: When a lease runs out, or a scheduled message is due.
+    event_us: int | None
+    #: Whether the death of another process could free messages.
+    others: bool
+
+
+@dataclass
+class _Delivery:
+    """What one call has decided so far."""
+
+    now_us: int
+    picked: list[tuple[Stored, int]] = field(default_factory=list)
+    dead: list[DeadMessage] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+class Group:
+    """The state of one group, shared by all processes of this machine."""
+
+    def __init__(
+        self, log: Log, queue: str, group: str, *, config: Callable[[], QueueConfig], folder: Path, schema: pa.Schema
+    ) -> None:
+        self._log, self._queue, self.name = log, queue, group
+        self._config = config
+        self._schema = schema
+        self._consumers = folder.parent / "consumers"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._consumers.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{group}.sqlite"
+        self._lock = FileLock(folder / f"{group}.lock", seconds_max=log.config.lock_seconds_max)
+        self.journal = Journal(log, queue, group)
+        self._cursors: dict[int, Any] = {}
+        with self._lock:
+            self._index = self._open_index()
+
+    def close(self) -> None:
+        with self._lock:
+            self._index.close()
+        self._lock.close()
+
+    # -- the index and the journal ------------------------------------------------------------------------------------
+
+    def _open_index(self) -> Index:
+        try:
+            index = Index(self._path)
+            self.journal.flush()  # rows that are written but not confirmed count
+            if index.get("journal_next") <= self.journal.end():
+                return index
+            index.close()
+        except sqlite3.DatabaseError:
+            pass
+        return self._rebuilt()
+
+    def _rebuilt(self) -> Index:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        return Index(self._path)
+
+    @contextlib.contextmanager
+    def changes(self) -> Iterator[Index]:
+        """The index, in a transaction, up to date with the journal."""
+        with self._lock:
+            try:
+                with self._index.transaction():
+                    self._catch_up()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError) and "lock" in str(error):
+                    raise
+                self._index.close()
+                self._index = self._rebuilt()
+                with self._index.transaction():
+                    self._catch_up()
+            with self._index.transaction():
+                yield self._index
+
+    def _catch_up(self) -> None:
+        index = self._index
+        known = index.cursors()
+        for partition, start in self._log.start_offsets(self._queue).items():
+            if known.get(partition, -1) < start:
+                index.set_cursor(partition, start)
+        for events, journal_next in self.journal.since(index.get("journal_next")):
+            for kind, some in itertools.groupby(events, key=lambda event: event.event):
+                self._apply(kind, list(some))
+            index.store("journal_next", journal_next)
+
+    def _apply(self, kind: str, events: list[Event]) -> None:
+        index = self._index
+        if kind in ("pause", "resume"):
+            index.store("paused", int(kind == "pause"))
+        elif kind == "reset":
+            index.reset({event.partition: event.offset for event in events})
+        elif kind in DONE:
+            self._finish(kind, [Place(event.partition, event.offset) for event in events])
+        else:
+            cursors = index.cursors()
+            for event in events:
+                place = Place(event.partition, event.offset)
+                if index.entry(place) is None and event.offset >= cursors[event.partition]:
+                    index.mark_done([place])
+                    key = self._read([place])[place].message.key if self._config().ordered else None
+                    index.park(*place, ready_at_us=event.ready_at_us, key=key, blocked=False)
+                index.give_back(place, ready_at_us=event.ready_at_us, attempts=event.attempts)
+
+    def _finish(self, kind: str, places: list[Place]) -> None:
+        """Delete messages that the group is done with, and let the next ones of their keys follow."""
+        index, cursors = self._index, self._index.cursors()
+        ahead = [place for place in places if place.offset >= cursors[place.partition]]
+        if ahead:
+            index.mark_done(ahead)
+        keys = set()
+        if self._config().ordered:
+            entries = (index.entry(place) for place in places)
+            keys = {(entry.partition, entry.key) for entry in entries if entry is not None and entry.key is not None}
+        index.delete(places)
+        for partition, key in keys:
+            index.unblock(partition, key)
+        index.add({"ack": "acknowledged", "dead": "dead"}.get(kind, "expired"), len(places))
+
+    def _record(self, events: Sequence[Event]) -> None:
+        """Append events that the index has already; the rows of the journal before them are those of other groups."""
+        if events:
+            journal_next = self.journal.append(events)
+            reach("queue.journal_written")
+            self._index.store("journal_next", journal_next)
+
+    def _write_dead(self, dead: Sequence[DeadMessage]) -> None:
+        """Write dead letters and their events in one transaction of the log."""
+        if dead:
+            journal_next = write_dead_letters(self._log, self._queue, self.name, dead, self.journal)
+            reach("queue.dead_letters_written")
+            self._index.store("journal_next", journal_next)
+
+    # -- take ---------------------------------------------------------------------------------------------------------
+
+    def take(self, n: int, *, lease_us: int, owner: str, queue: Any) -> tuple[list[Message], Idle]:
+        """Lease up to `n` messages, those of the highest priority first."""
+        config = self._config()
+        with self.changes() as index:
+            delivery = _Delivery(self._log.clock.now_us())
+            self._return_lost(delivery, owner)
+            ends = self._log.end_offsets(self._queue)
+            wanted = self._allowed(n, owner, config)
+            if owner not in index.owners() or wanted:
+                index.add_owner(owner, delivery.now_us)
+            token = secrets.randbits(62) | 1
+            until = delivery.now_us + lease_us
+            for partition in sorted(ends, reverse=True):
+                if len(delivery.picked) < wanted:
+                    self._pick_again(partition, wanted, delivery, (token, owner, until))
+                if len(delivery.picked) < wanted:
+                    self._pick_new(partition, wanted, ends[partition], delivery, (token, owner, until))
+            self._record(delivery.events)
+            self._write_dead(delivery.dead)
+            index.add("delivered", len(delivery.picked))
+            index.add("redelivered", sum(attempt > 1 for _, attempt in delivery.picked))
+            others = any(name != owner and not name.startswith(EXTERNAL) for name in index.owners())
+            idle = Idle(ends, index.get("journal_next"), None if delivery.picked else index.next_event_us(), others)
+        if delivery.events:
+            self.journal.flush()
+        messages = []
+        for stored, attempt in delivery.picked:
+            message = stored.message
+            message.attempt, message.token, message.lease_until_us, message.queue = attempt, token, until, queue
+            messages.append(message)
+        return messages, idle
+
+    def _allowed(self, n: int, owner: str, config: QueueConfig) -> int:
+        """How many messages a consumer may take now."""
+        index = self._index
+        if index.get("paused"):
+            return 0
+        if config.single_active:
+            active = index.get("active", "")
+            if active != owner and active in index.owners():
+                return 0
+            index.store("active", owner)
+        return n if config.prefetch is None else max(0, min(n, config.prefetch - index.owned_count(owner)))
+
+    def _return_lost(self, delivery: _Delivery, owner: str) -> None:
+        """Return the messages of leases that ran out, and of processes that died."""
+        index, config = self._index, self._config()
+        for entry in index.expired(delivery.now_us):
+            self._fail(entry, delivery, error="LeaseExpired", reason="the lease ran out", delay_us=0)
+        idle_us = delivery.now_us - 2 * config.lease_us
+        for other, taken_at in index.owners().items():
+            if other == owner:
+                continue
+            external = other.startswith(EXTERNAL)
+            if external and taken_at > idle_us:
+                continue
+            path = self._consumers / f"{other}.lock"
+            if not external and is_locked(path):
+                continue
+            held = index.owned(other)
+            if external and held:
+                continue
+            for entry in held:
+                self._fail(entry, delivery, error="WorkerDied", reason=f"worker {other} died", delay_us=0)
+            index.forget_owner(other)
+
+    def _fail(
+        self, entry: Entry, delivery: _Delivery, *, error: str, reason: str, delay_us: int, trace: str = ""
+    ) -> Event | None:
+        """Return a message after a failure, or make it a dead letter after its last attempt; the event of a return."""
+        config = self._config()
+        attempts = entry.attempts + (config.count == "failures")
+        if config.attempts_max is not None and attempts >= config.attempts_max:
+            self._finish("dead", [Place(entry.partition, entry.offset)])
+            delivery.dead.append(DeadMessage(Place(entry.partition, entry.offset), error, reason, trace, attempts))
+            return None
+        ready = delivery.now_us + delay_us if delay_us else 0
+        self._index.give_back(Place(entry.partition, entry.offset), ready_at_us=ready, attempts=attempts)
+        return Event("return", entry.partition, entry.offset, attempts, ready)
+
+    def _pick_again(self, partition: int, wanted: int, delivery: _Delivery, lease: tuple[int, str, int]) -> None:
+        """Lease messages before the cursor: returned ones, and scheduled ones that are due."""
+        index = self._index
+        acquired = int(self._config().count == "acquisitions")
+        token, owner, until = lease
+        while len(delivery.picked) < wanted:
+            entries = index.ready(partition, now_us=delivery.now_us, count=wanted - len(delivery.picked))
+            if not entries:
+                return
+            rows = self._read([Place(entry.partition, entry.offset) for entry in entries])
+            leased = []
+            for entry in entries:
+                place = Place(entry.partition, entry.offset)
+                stored = rows.get(place)
+                if stored is None:  # retention has deleted it
+                    self._finish("drop", [place])
+                    delivery.events.append(Event("drop", *place))
+                elif self._is_expired(stored, delivery.now_us):
+                    self._expire(place, delivery)
+                else:
+                    leased.append(place)
+                    delivery.picked.append((stored, entry.attempts + 1))
+            index.lease(leased, token=token, owner=owner, until_us=until, acquired=acquired)
+
+    def _pick_new(
+        self, partition: int, wanted: int, end: int, delivery: _Delivery, lease: tuple[int, str, int]
+    ) -> None:
+        """Lease messages from the cursor on; index those that are scheduled, or blocked by their key."""
+        index, config = self._index, self._config()
+        start = cursor = index.cursors()[partition]
+        token, owner, until = lease
+        chunk = 16
+        fresh: list[tuple[int, int, str | None, int]] = []
+        attempts = int(config.count == "acquisitions")
+        keys: set[str] = set()  # leased by this call
+        room = BLOCKED_MAX - index.blocked_count() if config.ordered else 1
+        while len(delivery.picked) < wanted and cursor < end and cursor - start < SCAN_ROWS_MAX and room > 0:
+            missing = wanted - len(delivery.picked)
+            chunk = min(max(chunk * 4, missing), SCAN_ROWS_MAX)
+            position, done = cursor, index.done_between(partition, cursor, cursor + chunk)
+            parked: list[tuple[int, int, int, str | None]] = []
+            for data, offset_next in self._rows_at(partition, cursor, chunk):
+                plain = not done and self._is_plain(data, config)
+                for stored in decode(data.slice(0, missing) if plain else data, config, None):
+                    message = stored.message
+                    if len(delivery.picked) >= wanted:
+                        break
+                    position = message.offset + 1
+                    key = message.key
+                    if message.offset in done or stored.only_group not in (None, self.name):
+                        continue
+                    if self._is_expired(stored, delivery.now_us):
+                        self._expire(message.place, delivery)
+                    elif config.ordered and key is not None and (key in keys or index.has_key(partition, key)):
+                        index.park(*message.place, ready_at_us=stored.deliver_at_us, key=key, blocked=True)
+                        room -= 1
+                    elif stored.deliver_at_us > delivery.now_us:
+                        row = (*message.place, stored.deliver_at_us, key if config.ordered else None)
+                        if config.ordered:
+                            index.park_many([row])
+                        else:
+                            parked.append(row)
+                    else:
+                        fresh.append((*message.place, key if config.ordered else None, attempts))
+                        delivery.picked.append((stored, 1))
+                        if config.ordered and key is not None:
+                            keys.add(key)
+                else:
+                    if not plain or data.num_rows <= missing:
+                        position = max(position, offset_next)
+                missing = wanted - len(delivery.picked)
+                if missing <= 0:
+                    break
+            index.park_many(parked)
+            if position == cursor:  # nothing is visible here
+                break
+            cursor = position
+        if cursor != start:
+            index.lease_new(fresh, token=token, owner=owner, until_us=until)
+            index.set_cursor(partition, cursor)
+            index.forget_done(partition, cursor)
+
+    def _is_plain(self, data: pa.RecordBatch, config: QueueConfig) -> bool:
+        """Whether all rows of a batch can be delivered as they come."""
+        names = ["deliver_at", "expires_at", "_headers", *(["key"] if config.ordered else [])]
+        return all(data.column(name).null_count == data.num_rows for name in names)
+
+    def _is_expired(self, stored: Stored, now_us: int) -> bool:
+        return stored.expires_at_us is not None and stored.expires_at_us <= now_us
+
+    def _expire(self, place: Place, delivery: _Delivery) -> None:
+        keep = self._config().expired == "dead_letter"
+        # A message at the cursor is not in the index yet.
+        self._finish("dead" if keep else "expire", [place])
+        if keep:
+            delivery.dead.append(DeadMessage(place, "MessageExpired", "its time to live ended", "", 0))
+        else:
+            delivery.events.append(Event("expire", *place))
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _rows_at(self, partition: int, offset: int, count: int) -> list[tuple[pa.RecordBatch, int]]:
+        """Up to `count` rows from an offset on."""
+        cursor = self._cursors.get(partition)
+        if cursor is None or cursor.offset != offset or cursor.deleted:
+            cursor = self._log.cursor(self._queue, partition, offset)
+        batches = cursor.read(rows_max=count)
+        self._cursors[partition] = cursor
+        return [(batch.data, batch.offset_next) for batch in batches if batch.punctuation_us is None]
+
+    def _read(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """The rows at some places; those that retention has deleted are missing."""
+        result: dict[Place, Stored] = {}
+        runs: list[list[Place]] = []
+        for place in sorted(places):
+            if runs and runs[-1][0].partition == place.partition and place.offset - runs[-1][-1].offset <= 64:
+                runs[-1].append(place)
+            else:
+                runs.append([place])
+        for run in runs:
+            wanted = {place.offset for place in run}
+            with contextlib.suppress(OffsetExpired):
+                batches = self._log.read_range(
+                    self._queue, run[0].partition, start=run[0].offset, stop=run[-1].offset + 1
+                )
+                for batch in batches:
+                    for stored in decode(batch.data, self._config(), None):
+                        if stored.message.offset in wanted:
+                            result[stored.message.place] = stored
+        return result
+
+    # -- the end of a delivery ----------------------------------------------------------------------------------------
+
+    def ack(self, leases: Sequence[Lease]) -> None:
+        """Acknowledge messages; raise `LeaseLost` for those that are not held, after the others are acknowledged."""
+        with self.changes():
+            lost = self.ack_within(leases, record=self._record)
+        self.journal.flush()
+        self.raise_if_lost(lost)
+
+    def ack_within(self, leases: Sequence[Lease], *, record: Callable[[Sequence[Event]], None]) -> list[Lease]:
+        """Acknowledge messages inside `changes`; return the leases that are lost."""
+        index = self._index
+        held = list(leases)
+        if not self._config().ordered and index.delete_held(leases):
+            index.add("acknowledged", len(leases))
+        else:
+            held = [lease for lease, entry in zip(leases, index.held(leases), strict=True) if entry is not None]
+            held = list(dict.fromkeys(held))
+            self._finish("ack", [Place(*lease[:2]) for lease in held])
+        record([Event("ack", partition, offset) for partition, offset, _ in held])
+        kept = set(held)
+        return [lease for lease in leases if lease not in kept]
+
+    def recorded(self, journal_next: int) -> None:
+        """Note that a transaction of the log has appended this group's events up to an offset."""
+        self._index.store("journal_next", journal_next)
+
+    def give_back(self, lease: Lease, *, delay_us: int, error: str, reason: str, trace: str, failed: bool) -> None:
+        """Return a message: after a failure, or unprocessed, which takes the acquisition back."""
+        with self.changes() as index:
+            delivery = _Delivery(self._log.clock.now_us())
+            [entry] = index.held([lease])
+            if entry is None:
+                self.raise_if_lost([lease])
+            elif failed:
+                event = self._fail(entry, delivery, error=error, reason=reason, delay_us=delay_us, trace=trace)
+                self._record([] if event is None else [event])
+                self._write_dead(delivery.dead)
+            else:
+                attempts = max(0, entry.attempts - (self._config().count == "acquisitions"))
+                index.give_back(Place(*lease[:2]), ready_at_us=0, attempts=attempts)
+                self._record([Event("return", entry.partition, entry.offset, attempts, 0)])
+        self.journal.flush()
+
+    def reject(self, lease: Lease, *, reason: str, trace: str) -> None:
+        """Make a message a dead letter now."""
+        with self.changes() as index:
+            [entry] = index.held([lease])
+            if entry is None:
+                self.raise_if_lost([lease])
+            else:
+                place = Place(entry.partition, entry.offset)
+                attempts = entry.attempts + (self._config().count == "failures")
+                self._finish("dead", [place])
+                self._write_dead(
+                    [DeadMessage(place, "MessageRejected", reason or "a worker rejected it", trace, attempts)]
+                )
+
+    def extend(self, lease: Lease, until_us: int) -> None:
+        with self.changes() as index:
+            if not index.extend(lease, until_us):
+                self.raise_if_lost([lease])
+
+    def raise_if_lost(self, lost: Sequence[Lease]) -> None:
+        if lost:
+            receipts = tuple(".".join(map(str, lease)) for lease in lost)
+            raise LeaseLost(queue=self._queue, group=self.name, receipts=receipts)
+
+    def drop_oldest(self, count: int) -> None:
+        """Drop waiting messages, the oldest of the lowest priority first."""
+        owner = f"{EXTERNAL}overflow"
+        messages, _ = self.take(count, lease_us=60_000_000, owner=owner, queue=None)
+        with self.changes() as index:
+            index.forget_owner(owner)
+            places = [message.place for message in messages]
+            self._finish("drop", places)
+            self._record([Event("drop", *place) for place in places])
+        self.journal.flush()
+
+    def announce(self, events: Sequence[Event]) -> None:
+        """Append events such as `pause` and `reset`, and apply them."""
+        with self.changes():
+            for kind, some in itertools.groupby(events, key=lambda event: event.event):
+                self._apply(kind, list(some))
+            self._record(events)
+        self.journal.flush()
+
+    def forget_owner(self, owner: str) -> None:
+        """Return what a consumer that ends still holds, unprocessed."""
+        with self.changes() as index:
+            back = int(self._config().count == "acquisitions")
+            events = []
+            for entry in index.owned(owner):
+                attempts = max(0, entry.attempts - back)
+                index.give_back(Place(entry.partition, entry.offset), ready_at_us=0, attempts=attempts)
+                events.append(Event("return", entry.partition, entry.offset, attempts, 0))
+            index.forget_owner(owner)
+            self._record(events)
+        if events:
+            self.journal.flush()

@@ -1,0 +1,284 @@
+"""The index of one group of a queue: a SQLite file that the processes of this machine share.
+
+Invariants:
+
+- A message with an offset at or behind its partition's cursor waits, and takes no room here, unless it is in `done`.
+- A message before the cursor is in `messages`, or the group is done with it.
+- `journal_next` is the first row of the journal that is not applied yet. The journal is the truth: an index that is
+  missing, damaged or ahead of the journal is built again from it, and only leases and acquisitions are lost.
+
+All calls are made under the group's lock and in a transaction of SQLite. `sqlite3` releases no row before `commit`, so
+that a process that is killed leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headwater.queues.message import Place
+
+FORMAT = 1
+_TABLES = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE cursors(partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);
+CREATE TABLE messages(
+    partition INTEGER NOT NULL, offset INTEGER NOT NULL, ready_at INTEGER NOT NULL, key TEXT, attempts INTEGER NOT NULL,
+    blocked INTEGER NOT NULL DEFAULT 0, token INTEGER, owner TEXT, lease_until INTEGER,
+    PRIMARY KEY (partition, offset)
+) WITHOUT ROWID;
+CREATE INDEX ready ON messages(partition, ready_at, offset) WHERE token IS NULL AND blocked = 0;
+CREATE INDEX leased ON messages(lease_until) WHERE token IS NOT NULL;
+CREATE INDEX owned ON messages(owner) WHERE token IS NOT NULL;
+CREATE INDEX keyed ON messages(partition, key, offset) WHERE key IS NOT NULL;
+CREATE TABLE done(partition INTEGER NOT NULL, offset INTEGER NOT NULL, PRIMARY KEY (partition, offset)) WITHOUT ROWID;
+CREATE TABLE owners(owner TEXT PRIMARY KEY, taken_at INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Entry(NamedTuple):
+    """A message in the index."""
+
+    partition: int
+    offset: int
+    key: str | None
+    attempts: int
+    owner: str | None
+
+
+class Index:
+    """One open index file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30.0)
+        try:
+            # The journal is synced; after a power failure an older state of the index is enough.
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
+            elif version != FORMAT:
+                raise sqlite3.DatabaseError(f"index format {version}")
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- small values -------------------------------------------------------------------------------------------------
+
+    # Any: a number or text.
+    def get(self, name: str, default: Any = 0) -> Any:
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return default if row is None else row[0]
+
+    def store(self, name: str, value: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def add(self, name: str, count: int) -> None:
+        if count:
+            self._db.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                (name, count),
+            )
+
+    def cursors(self) -> dict[int, int]:
+        return dict(self._db.execute("SELECT partition, next FROM cursors"))
+
+    def set_cursor(self, partition: int, offset: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (partition, offset))
+
+    def reset(self, cursors: dict[int, int]) -> None:
+        """Forget all messages; those from the cursors on wait."""
+        for table in ("messages", "done", "cursors"):
+            self._db.execute(f"DELETE FROM {table}")  # a name of this module
+        self._db.executemany("INSERT INTO cursors VALUES (?, ?)", cursors.items())
+
+    # -- delivery -----------------------------------------------------------------------------------------------------
+
+    def ready(self, partition: int, *, now_us: int, count: int) -> list[Entry]:
+        """Messages of a partition that can be delivered again: those without a delay first, in the order of offsets."""
+        rows = self._db.execute(
+            "SELECT partition, offset, key, attempts, owner FROM messages"
+            " WHERE token IS NULL AND blocked = 0 AND partition = ? AND ready_at <= ? ORDER BY ready_at, offset LIMIT ?",
+            (partition, now_us, count),
+        )
+        return [Entry(*row) for row in rows]
+
+    def lease_new(
+        self, rows: Iterable[tuple[int, int, str | None, int]], *, token: int, owner: str, until_us: int
+    ) -> None:
+        """Lease messages that are not in the index yet: (partition, offset, key, attempts)."""
+        self._db.executemany(
+            "INSERT INTO messages VALUES (?, ?, 0, ?, ?, 0, ?, ?, ?)", [(*row, token, owner, until_us) for row in rows]
+        )
+
+    def lease(self, places: Sequence[Place], *, token: int, owner: str, until_us: int, acquired: int) -> None:
+        """Lease messages of the index; `acquired` is added to their attempts."""
+        self._db.executemany(
+            "UPDATE messages SET token = ?, owner = ?, lease_until = ?, attempts = attempts + ?"
+            " WHERE partition = ? AND offset = ?",
+            [(token, owner, until_us, acquired, *place) for place in places],
+        )
+
+    def park(self, partition: int, offset: int, *, ready_at_us: int, key: str | None, blocked: bool) -> None:
+        """Add a message that is scheduled, or blocked by an earlier message of its key."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts, blocked) VALUES (?, ?, ?, ?, 0, ?)",
+            (partition, offset, ready_at_us, key, blocked),
+        )
+
+    def park_many(self, rows: Sequence[tuple[int, int, int, str | None]]) -> None:
+        """Add scheduled messages: (partition, offset, ready_at, key)."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts) VALUES (?, ?, ?, ?, 0)", rows
+        )
+
+    def has_key(self, partition: int, key: str) -> bool:
+        """Whether the group has an unfinished message of a key before the cursor."""
+        query = "SELECT 1 FROM messages WHERE partition = ? AND key = ? LIMIT 1"
+        return self._db.execute(query, (partition, key)).fetchone() is not None
+
+    def blocked_count(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM messages WHERE blocked = 1").fetchone()[0])
+
+    # -- the end of a delivery ----------------------------------------------------------------------------------------
+
+    def held(self, leases: Sequence[tuple[int, int, int]]) -> list[Entry | None]:
+        """The messages of leases (partition, offset, token); None where the lease is gone."""
+        query = (
+            "SELECT partition, offset, key, attempts, owner FROM messages"
+            " WHERE partition = ? AND offset = ? AND token = ?"
+        )
+        execute = self._db.execute
+        rows = (execute(query, lease).fetchone() for lease in leases)
+        return [None if row is None else Entry(*row) for row in rows]
+
+    def entry(self, place: Place) -> Entry | None:
+        query = "SELECT partition, offset, key, attempts, owner FROM messages WHERE partition = ? AND offset = ?"
+        row = self._db.execute(query, place).fetchone()
+        return None if row is None else Entry(*row)
+
+    def delete(self, places: Sequence[Place]) -> int:
+        """Delete messages that the group is done with; return how many were there."""
+        return self._db.executemany("DELETE FROM messages WHERE partition = ? AND offset = ?", places).rowcount
+
+    def delete_held(self, leases: Sequence[tuple[int, int, int]]) -> bool:
+        """Delete messages whose leases are held, or none of them if one is not."""
+        self._db.execute("SAVEPOINT leases")
+        found = self._db.executemany("DELETE FROM messages WHERE partition = ? AND offset = ? AND token = ?", leases)
+        if found.rowcount != len(leases):
+            self._db.execute("ROLLBACK TO leases")
+        self._db.execute("RELEASE leases")
+        return found.rowcount == len(leases)
+
+    def unblock(self, partition: int, key: str) -> None:
+        """Let the earliest message of a key be delivered, unless it can be already."""
+        self._db.execute(
+            "UPDATE messages SET blocked = 0 WHERE blocked = 1 AND partition = ? AND offset ="
+            " (SELECT min(offset) FROM messages WHERE partition = ? AND key = ?)",
+            (partition, partition, key),
+        )
+
+    def mark_done(self, places: Sequence[Place]) -> None:
+        """Remember messages behind the cursor that the group is done with: the cursor skips them."""
+        self._db.executemany("INSERT OR IGNORE INTO done VALUES (?, ?)", places)
+
+    def done_between(self, partition: int, start: int, stop: int) -> set[int]:
+        query = "SELECT offset FROM done WHERE partition = ? AND offset >= ? AND offset < ?"
+        return {row[0] for row in self._db.execute(query, (partition, start, stop))}
+
+    def forget_done(self, partition: int, stop: int) -> None:
+        self._db.execute("DELETE FROM done WHERE partition = ? AND offset < ?", (partition, stop))
+
+    def give_back(self, place: Place, *, ready_at_us: int, attempts: int) -> None:
+        """End the lease of a message, to be delivered again."""
+        self._db.execute(
+            "UPDATE messages SET token = NULL, owner = NULL, lease_until = NULL, ready_at = ?, attempts = ?"
+            " WHERE partition = ? AND offset = ?",
+            (ready_at_us, attempts, *place),
+        )
+
+    def extend(self, lease: tuple[int, int, int], until_us: int) -> bool:
+        query = "UPDATE messages SET lease_until = ? WHERE partition = ? AND offset = ? AND token = ?"
+        return self._db.execute(query, (until_us, *lease)).rowcount == 1
+
+    def expired(self, now_us: int) -> list[Entry]:
+        """Messages whose leases have run out."""
+        query = (
+            "SELECT partition, offset, key, attempts, owner FROM messages"
+            " WHERE token IS NOT NULL AND lease_until <= ? ORDER BY partition, offset"
+        )
+        return [Entry(*row) for row in self._db.execute(query, (now_us,))]
+
+    def owned(self, owner: str) -> list[Entry]:
+        query = (
+            "SELECT partition, offset, key, attempts, owner FROM messages"
+            " WHERE token IS NOT NULL AND owner = ? ORDER BY partition, offset"
+        )
+        return [Entry(*row) for row in self._db.execute(query, (owner,))]
+
+    def owned_count(self, owner: str) -> int:
+        query = "SELECT count(*) FROM messages WHERE token IS NOT NULL AND owner = ?"
+        return int(self._db.execute(query, (owner,)).fetchone()[0])
+
+    # -- consumers ----------------------------------------------------------------------------------------------------
+
+    def owners(self) -> dict[str, int]:
+        """The consumers, and when each took last."""
+        return dict(self._db.execute("SELECT owner, taken_at FROM owners"))
+
+    def add_owner(self, owner: str, now_us: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (owner, now_us))
+
+    def forget_owner(self, owner: str) -> None:
+        self._db.execute("DELETE FROM owners WHERE owner = ?", (owner,))
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    def next_event_us(self) -> int | None:
+        """When the next lease runs out, or the next scheduled message is due."""
+        row = self._db.execute(
+            "SELECT min(at) FROM (SELECT min(lease_until) AS at FROM messages WHERE token IS NOT NULL"
+            " UNION ALL SELECT min(ready_at) FROM messages WHERE token IS NULL AND blocked = 0)"
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def counts(self, now_us: int) -> tuple[int, int, int, int, int]:
+        """How many messages of the index are ready, scheduled, in flight and blocked; and how many are done ahead."""
+        row = self._db.execute(
+            "SELECT coalesce(sum(token IS NULL AND blocked = 0 AND ready_at <= ?), 0),"
+            " coalesce(sum(token IS NULL AND blocked = 0 AND ready_at > ?), 0),"
+            " coalesce(sum(token IS NOT NULL), 0), coalesce(sum(blocked), 0) FROM messages",
+            (now_us, now_us),
+        ).fetchone()
+        ahead = self._db.execute("SELECT count(*) FROM done").fetchone()[0]
+        return (*row, ahead)
+
+    def first_ready(self, now_us: int) -> Place | None:
+        row = self._db.execute(
+            "SELECT partition, min(offset) FROM messages WHERE token IS NULL AND ready_at <= ? GROUP BY partition"
+            " ORDER BY 2 LIMIT 1",
+            (now_us,),
+        ).fetchone()
+        return None if row is None else Place(*row)

@@ -1,0 +1,81 @@
+"""The journal of a queue: a topic with one row for each end of a delivery, by group. It is the truth that indexes follow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import NotFound
+from headwater.log import Log, Transaction
+from headwater.log.errors import TopicExists
+from headwater.schema import parse_schema
+
+SUFFIX = ".journal"
+SCHEMA: pa.Schema = parse_schema(
+    "group string not null, event string not null, partition int32 not null, offset int64 not null, "
+    "attempts int32 not null, ready_at_us int64 not null"
+)
+#: Events after which a group is done with a message.
+DONE = frozenset({"ack", "dead", "expire", "drop"})
+
+
+class Event(NamedTuple):
+    """One row of the journal: `ack`, `dead`, `expire`, `drop`, `return`, `reset`, `pause` or `resume`."""
+
+    event: str
+    partition: int = 0
+    offset: int = 0
+    attempts: int = 0
+    ready_at_us: int = 0
+
+
+class Journal:
+    """Appends and reads the events of one group."""
+
+    def __init__(self, log: Log, queue: str, group: str) -> None:
+        self._log = log
+        self._group = group
+        self.topic = queue + SUFFIX
+
+    def make(self) -> None:
+        try:
+            self._log.topic(self.topic)
+        except NotFound:
+            with contextlib.suppress(TopicExists):
+                self._log.create(self.topic, SCHEMA, partitions=1)
+
+    def end(self) -> int:
+        return self._log.end_offsets(self.topic)[0]
+
+    def append(self, events: Sequence[Event]) -> int:
+        """Append events without waiting for the disk (`flush` does); return the offset behind them."""
+        return self._log.append(self.topic, self.rows(events), partition=0, durable=False).offsets_next[0]
+
+    def append_to(self, transaction: Transaction, events: Sequence[Event]) -> None:
+        transaction.append(self.topic, self.rows(events), partition=0)
+
+    def flush(self) -> None:
+        self._log.flush(self.topic)
+
+    def rows(self, events: Iterable[Event]) -> pa.RecordBatch:
+        names, partitions, offsets, attempts, ready = zip(*events, strict=True)
+        group = pa.repeat(pa.scalar(self._group), len(names))
+        columns = [group, *map(pa.array, (names, partitions, offsets, attempts, ready))]
+        arrays = [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def since(self, offset: int) -> Iterator[tuple[list[Event], int]]:
+        """The group's events from an offset on, in batches, each with the offset behind it."""
+        stop = self.end()
+        if stop <= offset:
+            return
+        for batch in self._log.read_range(self.topic, 0, start=offset, stop=stop):
+            data = batch.data
+            if data.num_rows:
+                data = data.filter(pc.equal(data.column("group"), self._group))
+                columns = [data.column(name).to_pylist() for name in Event._fields]
+                yield [Event(*row) for row in zip(*columns, strict=True)], batch.offset_next

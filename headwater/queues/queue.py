@@ -1,0 +1,562 @@
+"""A queue: each message goes to one worker of each group, and is delivered again if that worker fails.
+
+Messages are rows of an ordinary topic, one partition for each priority. What was acknowledged is in the journal topic.
+Leases and schedules are in an index file for each group, which processes of this machine share without a server.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack
+
+import pyarrow as pa
+
+from headwater.errors import ArgumentInvalid, NotFound, NotPossible, Overdue, did_you_mean
+from headwater.filelock import LeaderLock
+from headwater.home import is_remote
+from headwater.log import Log
+from headwater.log.dead_letters import Selection
+from headwater.log.redrive import Outcome, redrive
+from headwater.log.topic_rules import check_name
+from headwater.queues.config import QueueConfig, QueueSettings, Settings, seconds_us
+from headwater.queues.errors import QueueExists, QueueFull
+from headwater.queues.group import EXTERNAL, Group
+from headwater.queues.identifiers import Identifiers
+from headwater.queues.journal import SUFFIX, Event, Journal
+from headwater.queues.message import Encoder, Message, Outgoing, Place, decode, parse_receipt, topic_schema
+from headwater.queues.publisher import Publisher
+from headwater.queues.transaction import QueueTransaction
+from headwater.units import Duration, parse_seconds
+
+#: How often a waiting consumer looks whether another process has died.
+DEATH_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueStats:
+    """The state of one group of a queue."""
+
+    queue: str
+    group: str
+    #: Messages that can be delivered now.
+    waiting: int
+    scheduled: int
+    in_flight: int
+    #: Messages that wait for an earlier one of their key.
+    blocked: int
+    consumers: int
+    #: The age of the oldest waiting message.
+    oldest_seconds: float | None
+    delivered: int
+    redelivered: int
+    acknowledged: int
+    dead: int
+    expired: int
+    paused: bool
+
+    @property
+    def length(self) -> int:
+        """Messages that the group is not done with."""
+        return self.waiting + self.scheduled + self.in_flight + self.blocked
+
+
+class Queue:
+    """One queue, as one group uses it. Open it with `log.queue("jobs")`; threads may share it.
+
+    >>> import tempfile, headwater
+    >>> log = headwater.open(tempfile.mkdtemp())
+    >>> queue = log.queue("jobs")
+    >>> _ = queue.put({"task": "resize"}, key="picture-7")
+    >>> [message] = queue.take()
+    >>> message.body, message.attempt
+    ({'task': 'resize'}, 1)
+    >>> message.ack()
+    >>> queue.take(), queue.stats().acknowledged
+    ([], 1)
+    """
+
+    def __init__(self, log: Log, name: str, group: str, config: QueueConfig) -> None:
+        self._log = log
+        self.name = self.topic = name
+        self.group = group
+        self.config = config
+        self.journal = name + SUFFIX
+        self._schema = _body_schema(log, name)
+        self.encoder = Encoder(config, self._schema)
+        self._folder = folder_of(log, name)
+        self._state = Group(
+            log, name, group, config=lambda: self.config, folder=self._folder / "groups", schema=self._schema
+        )
+        self._identifiers = Identifiers(log, name, self._folder) if config.deduplicate is not None else None
+        self._owner = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._owner_lock = LeaderLock(self._folder / "consumers" / f"{self._owner}.lock")
+        self._overflow_lock = LeaderLock(self._folder / "length.lock")
+        self._threads = threading.Lock()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, group={self.group!r})"
+
+    # -- put ----------------------------------------------------------------------------------------------------------
+
+    # Any: what the queue's `body` setting or its schema allows.
+    def put(
+        self,
+        body: Any,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
+        ttl: Duration | None = None,
+        reply_to: str | None = None,
+    ) -> str:
+        """Put a message; on return it is as durable as the topic promises. Return its id.
+
+        Each call waits for the disk: `put_many` and `publisher` share that wait between many messages.
+        """
+        message = Outgoing(
+            body=body,
+            key=key,
+            id=id,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            reply_to=reply_to,
+        )
+        return self.put_many([message])[0]
+
+    def put_many(self, bodies: Sequence[Any]) -> list[str]:
+        """Put messages, all or none of them; return their ids. An `Outgoing` among the bodies has options of its own.
+
+        A message whose id was put before, in the time of `deduplicate`, is not put again. With `drop_newest` a full
+        queue drops messages; they have an empty id.
+        """
+        messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
+        if not messages:
+            return []
+        if self.config.length_max is None:
+            return self._put_once(messages)
+        return self._put_bounded(messages, self.config.length_max)
+
+    def _put_once(self, messages: list[Outgoing]) -> list[str]:
+        if self._identifiers is None:
+            return self._append(messages)
+        window = parse_seconds(self.config.deduplicate or 0)
+        with self._identifiers.new(messages, window=window) as fresh:
+            given = dict(zip(fresh, self._append([messages[number] for number in fresh]), strict=True)) if fresh else {}
+        return [given.get(number) or message.id or "" for number, message in enumerate(messages)]
+
+    def _append(self, messages: list[Outgoing]) -> list[str]:
+        batches = self.encoder.batches(messages, now_us=self._log.clock.now_us())
+        ids = [message.id or "" for message in messages]
+        if len(batches) == 1:
+            [(priority, (rows, headers, numbers))] = batches.items()
+            appended = self._log.append(self.topic, rows, partition=priority, headers=headers)
+        else:
+            with self._log.transaction() as transaction:
+                for priority, (rows, headers, _) in batches.items():
+                    transaction.append(self.topic, rows, partition=priority, headers=headers)
+                appended = transaction.commit()[self.topic]
+        for priority, (_, _, numbers) in batches.items():
+            start = appended.ranges[priority][0]
+            for place, number in enumerate(numbers):
+                ids[number] = ids[number] or f"{priority}-{start + place}"
+        return ids
+
+    def _put_bounded(self, messages: list[Outgoing], length_max: int) -> list[str]:
+        deadline = time.monotonic() + self._log.config.lock_seconds_max
+        while True:
+            ends = Journal(self._log, self.name, self.group).end()
+            with self._threads, self._overflow_lock.held():
+                room = length_max - self.length()
+                if room >= len(messages):
+                    return self._put_once(messages)
+                if self.config.overflow == "drop_newest":
+                    kept = self._put_once(messages[: max(room, 0)]) if room > 0 else []
+                    return kept + [""] * (len(messages) - len(kept))
+                if self.config.overflow == "drop_oldest":
+                    ids = self._put_once(messages)
+                    for group in self.groups():
+                        with self._opened(group) as state:
+                            state.drop_oldest(max(0, self._length(state) - length_max))
+                    return ids
+            remaining = deadline - time.monotonic()
+            if self.config.overflow == "reject" or remaining <= 0 or len(messages) > length_max:
+                raise QueueFull(queue=self.name, length_max=length_max)
+            self._log.wait({self.journal: {0: ends}}, seconds=min(remaining, 1.0))
+
+    def length(self) -> int:
+        """How many messages the slowest group is not done with."""
+        lengths = []
+        for group in self.groups():
+            with self._opened(group) as state:
+                lengths.append(self._length(state))
+        return max(lengths)
+
+    def _opened(self, group: str) -> _Opened:
+        if group == self.group:
+            return _Opened(self._state, close=False)
+        state = Group(
+            self._log, self.name, group, config=lambda: self.config, folder=self._folder / "groups", schema=self._schema
+        )
+        return _Opened(state, close=True)
+
+    def _length(self, state: Group) -> int:
+        with state.changes() as index:
+            ready, scheduled, in_flight, blocked, ahead = index.counts(self._log.clock.now_us())
+            cursors = index.cursors()
+        ends = self._log.end_offsets(self.topic)
+        return ready + scheduled + in_flight + blocked - ahead + sum(ends[each] - cursors[each] for each in ends)
+
+    def publisher(self, *, batch: int = 1_000, linger: Duration = "5 ms") -> Publisher:
+        """A buffer that puts messages in batches in the background, and confirms each by a future."""
+        return Publisher(self, batch=batch, linger=parse_seconds(linger, name="linger"))
+
+    # -- take and what follows ----------------------------------------------------------------------------------------
+
+    def take(
+        self, n: int = 1, *, wait: Duration = 0.0, lease: Duration | None = None, consumer: str | None = None
+    ) -> list[Message]:
+        """Take up to `n` messages that no other worker of the group holds; wait for the first one up to `wait`.
+
+        A message that is not acknowledged before its lease ends is delivered again, and so is one whose process dies,
+        at once. With `consumer`, a name for a worker on another machine, only the lease's time counts.
+        """
+        if not isinstance(n, int) or n < 1:
+            raise ArgumentInvalid(name="n", value=n, expected="at least 1")
+        lease_us = self.config.lease_us if lease is None else seconds_us(lease)
+        owner = self._claimed_owner() if consumer is None else EXTERNAL + consumer
+        deadline = time.monotonic() + parse_seconds(wait, name="wait")
+        while True:
+            messages, idle = self._state.take(n, lease_us=lease_us, owner=owner, queue=self)
+            remaining = deadline - time.monotonic()
+            if messages or remaining <= 0:
+                return messages
+            if idle.event_us is not None:
+                remaining = min(remaining, max(0.001, (idle.event_us - self._log.clock.now_us()) / 1_000_000))
+            if idle.others:
+                remaining = min(remaining, DEATH_SECONDS)
+            self._log.wait({self.topic: idle.ends, self.journal: {0: idle.journal_next}}, seconds=remaining)
+
+    def ack(self, *messages: Message | str) -> None:
+        """Acknowledge messages: the group never gets them again. On return that is durable.
+
+        Raises `LeaseLost` for messages that the caller no longer holds, after the others are acknowledged.
+        """
+        self.ack_many(messages)
+
+    def ack_many(self, messages: Sequence[Message | str]) -> None:
+        """Acknowledge many messages with one wait for the disk; see `ack`."""
+        if messages:
+            self._state.ack([parse_receipt(message) for message in messages])
+
+    def nack(self, message: Message | str, *, delay: Duration | None = None, reason: str = "", trace: str = "") -> None:
+        """Return a message after a failure, to be delivered again after `delay`; after its last attempt it is dead."""
+        self._state.give_back(
+            parse_receipt(message),
+            delay_us=0 if delay is None else seconds_us(delay),
+            error="AttemptsExhausted",
+            reason=reason or "a worker returned it",
+            trace=trace,
+            failed=True,
+        )
+
+    def reject(self, message: Message | str, *, reason: str = "", trace: str = "") -> None:
+        """Make a message a dead letter now, whatever its attempts."""
+        self._state.reject(parse_receipt(message), reason=reason, trace=trace)
+
+    def release(self, message: Message | str) -> None:
+        """Return a message unprocessed: the delivery does not count."""
+        self._state.give_back(parse_receipt(message), delay_us=0, error="", reason="", trace="", failed=False)
+
+    def extend(self, message: Message | str, *, lease: Duration | None = None) -> int:
+        """Hold a message for another `lease` from now; return when it ends, in microseconds."""
+        until = self._log.clock.now_us() + (self.config.lease_us if lease is None else seconds_us(lease))
+        self._state.extend(parse_receipt(message), until)
+        if isinstance(message, Message):
+            message.lease_until_us = until
+        return until
+
+    def transaction(self) -> QueueTransaction:
+        """Append rows, put messages and acknowledge in one transaction of the log: all of it happens, or nothing.
+
+        >>> import tempfile, headwater
+        >>> log = headwater.open(tempfile.mkdtemp())
+        >>> queue, _ = log.queue("jobs"), log.create("results", {"result": "int64"})
+        >>> _ = queue.put(20)
+        >>> [message] = queue.take()
+        >>> with queue.transaction() as transaction:
+        ...     transaction.append("results", [{"result": message.body + 1}])
+        ...     transaction.ack(message)
+        >>> log.read("results").rows()[0]["result"], queue.stats().length
+        (21, 0)
+        """
+        return QueueTransaction(self._log, self)
+
+    # -- request and reply --------------------------------------------------------------------------------------------
+
+    def request(self, body: Any, *, timeout: Duration = "10 seconds", **options: Any) -> Message:
+        """Put a message, and wait for the reply to it. Replies come over a queue of this request alone."""
+        seconds = parse_seconds(timeout, name="timeout")
+        reply_to = f"{self.name}.reply-{secrets.token_hex(8)}"
+        with open_queue(self._log, reply_to) as replies:
+            try:
+                self.put(body, reply_to=reply_to, ttl=seconds, **options)
+                answers = replies.take(wait=seconds)
+            finally:
+                delete_queue(self._log, reply_to)
+            if not answers:
+                raise Overdue(
+                    what=f"No worker replied to a request in queue {self.name!r}",
+                    seconds=seconds,
+                    instead="Start a worker that calls `queue.reply(message, …)`, or raise `timeout`",
+                )
+            return answers[0]
+
+    def reply(self, message: Message, body: Any) -> None:
+        """Reply to a request and acknowledge it. A request whose caller has stopped waiting is only acknowledged."""
+        if message.reply_to is None:
+            raise ArgumentInvalid(name="message", value=message.id, expected="a message with `reply_to`")
+        with suppress(NotFound), open_queue(self._log, message.reply_to, create=False) as replies:
+            replies.put(body, headers={"headwater.reply_to_id": message.id})
+        self.ack(message)
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> QueueStats:
+        """The group's counts now; counters begin with the index file."""
+        now_us = self._log.clock.now_us()
+        with self._state.changes() as index:
+            ready, scheduled, in_flight, blocked, ahead = index.counts(now_us)
+            cursors = index.cursors()
+            names = ("delivered", "redelivered", "acknowledged", "dead", "expired")
+            counters = {name: int(index.get(name)) for name in names}
+            paused = bool(index.get("paused"))
+            consumers = len(index.owners())
+            first = index.first_ready(now_us)
+        ends = self._log.end_offsets(self.topic)
+        places = [Place(each, cursors[each]) for each in ends if cursors[each] < ends[each]]
+        ages = [
+            now_us - stored.message.put_at_us
+            for place in [*places, *([] if first is None else [first])]
+            for stored in self._rows(place, 1)
+        ]
+        return QueueStats(
+            queue=self.name,
+            group=self.group,
+            waiting=ready - ahead + sum(ends[each] - cursors[each] for each in ends),
+            scheduled=scheduled,
+            in_flight=in_flight,
+            blocked=blocked,
+            consumers=consumers,
+            oldest_seconds=max(ages) / 1_000_000 if ages else None,
+            paused=paused,
+            **counters,
+        )
+
+    def peek(self, n: int = 10) -> list[Message]:
+        """The next messages that wait, without a lease. Scheduled ones behind the cursor are among them."""
+        with self._state.changes() as index:
+            now_us = self._log.clock.now_us()
+            cursors = index.cursors()
+            early = {
+                partition: [Place(entry.partition, entry.offset) for entry in entries]
+                for partition in cursors
+                for entries in [index.ready(partition, now_us=now_us, count=n)]
+            }
+            done = {each: index.done_between(each, start, start + 2 * n) for each, start in cursors.items()}
+        found: list[Message] = []
+        for partition in sorted(cursors, reverse=True):
+            for place in early[partition]:
+                found += [stored.message for stored in self._rows(place, 1)]
+            rows = self._rows(Place(partition, cursors[partition]), 2 * n)
+            found += [
+                stored.message
+                for stored in rows
+                if stored.message.offset not in done[partition] and stored.only_group in (None, self.group)
+            ]
+        return found[:n]
+
+    def _rows(self, place: Place, count: int) -> list[Any]:
+        end = self._log.end_offsets(self.topic)[place.partition]
+        stop = min(place.offset + count, end)
+        batches = self._log.read_range(self.topic, place.partition, start=place.offset, stop=stop)
+        return [stored for batch in batches for stored in decode(batch.data, self.config, None)]
+
+    def groups(self) -> list[str]:
+        """The groups of the queue; each gets every message."""
+        return sorted(name.partition("/")[2] for name in _groups(self._log, self.name))
+
+    def pause(self) -> None:
+        """Deliver nothing to this group until `resume`; leases that are held stay valid."""
+        self._state.announce([Event("pause")])
+
+    def resume(self) -> None:
+        """Deliver messages again."""
+        self._state.announce([Event("resume")])
+
+    def replay(self, start: Literal["earliest", "latest"] | datetime | int | Mapping[int, int] = "earliest") -> None:
+        """Deliver to this group all messages from `start` on, also those that it has acknowledged.
+
+        Leases that are held are lost. Other groups are not affected.
+        """
+        if start == "earliest":
+            offsets = self._log.start_offsets(self.topic)
+        elif start == "latest":
+            offsets = self._log.end_offsets(self.topic)
+        elif isinstance(start, Mapping):
+            offsets = self._log.end_offsets(self.topic) | dict(start)
+        elif isinstance(start, datetime | int):
+            offsets = self._log.offset_at(self.topic, start)
+        else:
+            raise ArgumentInvalid(name="start", value=start, expected="'earliest', 'latest', a time or offsets")
+        self._state.announce([Event("reset", partition, offset) for partition, offset in offsets.items()])
+
+    def redrive(self, selection: Selection | None = None, **options: Any) -> Outcome:
+        """Put dead letters of the queue again, exactly once; see `headwater.log.redrive`."""
+        return redrive(self._log, self.name, selection, **options)
+
+    def alter(self, **settings: Unpack[QueueSettings]) -> None:
+        """Change settings of the queue; a queue that is open in another process has them when it is opened again."""
+        config = self.config.changed(settings)
+        for name in ("body", "priorities"):
+            if getattr(config, name) != getattr(self.config, name):
+                raise ArgumentInvalid(
+                    name=name, value=getattr(config, name), expected="no change: create another queue"
+                )
+        Settings(self._log).set("queue", self.name, config.to_json())
+        self.config = config
+        if config.deduplicate is not None and self._identifiers is None:
+            self._identifiers = Identifiers(self._log, self.name, self._folder)
+
+    def _claimed_owner(self) -> str:
+        if not self._owner_lock.is_mine:
+            with self._threads:
+                self._owner_lock.acquire()
+        return self._owner
+
+    def close(self) -> None:
+        """Return messages that this object holds, unprocessed, and close its files."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner_lock.is_mine:
+            with suppress(NotFound):  # the queue was deleted
+                self._state.forget_owner(self._owner)
+            self._owner_lock.release()
+            self._owner_lock.path.unlink(missing_ok=True)
+        self._state.close()
+        if self._identifiers is not None:
+            self._identifiers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def state(self) -> Group:
+        """For modules of queues."""
+        return self._state
+
+
+class _Opened:
+    """A group's state that is closed after use, unless it belongs to the queue object."""
+
+    def __init__(self, state: Group, *, close: bool) -> None:
+        self._state, self._close = state, close
+
+    def __enter__(self) -> Group:
+        return self._state
+
+    def __exit__(self, *_: object) -> None:
+        if self._close:
+            self._state.close()
+
+
+def folder_of(log: Log, queue: str) -> Path:
+    """The folder of the index files of a queue; a later queue of the same name has another one."""
+    return log.home / "queues" / f"{queue}-{log.topic(queue).id[:12]}"
+
+
+def open_queue(
+    log: Log,
+    name: str,
+    *,
+    group: str = "default",
+    schema: Any = None,
+    create: bool = True,
+    **settings: Unpack[QueueSettings],
+) -> Queue:
+    """Open a queue as one of its groups; create both if they do not exist."""
+    if is_remote(log.address):
+        raise NotPossible(
+            why="A queue of a remote log is not leased by this process",
+            instead="Call the queue's paths of the server, or open the log's folder on its machine",
+        )
+    check_name("queue", name)
+    check_name("group", group)
+    store = Settings(log)
+    known = store.all("queue")
+    if name not in known:
+        if not create:
+            raise NotFound(kind="queue", name=name, near=did_you_mean(name, known))
+        given = {**({"body": "schema"} if schema is not None else {}), **settings}
+        config = QueueConfig().changed(given)
+        log.create(name, topic_schema(config, schema), exist_ok=True, partitions=config.priorities)
+        Journal(log, name, group).make()
+        store.set("queue", name, config.to_json())
+    else:
+        config = QueueConfig(**known[name])
+        other = [key for key, value in config.changed(settings).to_json().items() if value != config.to_json()[key]]
+        if other:
+            raise QueueExists(queue=name, why=f"with another value of {', '.join(other)}")
+    if f"{name}/{group}" not in store.all("group"):
+        store.set("group", f"{name}/{group}", True)
+    return Queue(log, name, group, config)
+
+
+def queues(log: Log) -> list[str]:
+    """The names of the queues of a log."""
+    return sorted(Settings(log).all("queue"))
+
+
+def delete_queue(log: Log, name: str) -> None:
+    """Delete a queue with its messages and its journal. Its dead letters stay."""
+    store = Settings(log)
+    if name not in store.all("queue"):
+        raise NotFound(kind="queue", name=name, near=did_you_mean(name, store.all("queue")))
+    folder = folder_of(log, name)
+    for group in _groups(log, name):
+        store.set("group", group, None)
+    store.set("queue", name, None)
+    for topic in (name, name + SUFFIX):
+        with suppress(NotFound):
+            log.delete(topic)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _groups(log: Log, queue: str) -> list[str]:
+    return [name for name in Settings(log).all("group") if name.rpartition("/")[0] == queue]
+
+
+def _body_schema(log: Log, name: str) -> pa.Schema:
+    return pa.schema([field for field in log.topic(name).schema if not field.name.startswith("_")])

@@ -1,0 +1,147 @@
+"""Webhooks in: each message once, whatever a sender does; nothing that is not signed, too large or too slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater.clock import ManualClock
+from headwater.gateways import WebhookIn
+from headwater.gateways.webhook_in import Receiver
+from headwater.log import Log
+from tests.gateways.test_signatures import BODY, signed
+
+Answer = tuple[int, dict[str, str]]
+
+
+def gateway(**settings: Any) -> WebhookIn:
+    return WebhookIn(topic="hooks", secrets=("s3cret",), **settings)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = headwater.open(tmp_path / "log")
+    from headwater.gateways.webhook_in import WEBHOOK_SCHEMA
+
+    log.create("hooks", WEBHOOK_SCHEMA, time="at")
+    return log
+
+
+def now_of(log: Log) -> int:
+    return log.clock.now_us() // 1_000_000
+
+
+async def post(
+    receiver: Receiver,
+    headers: dict[str, str],
+    body: bytes = BODY,
+    *,
+    parts: list[bytes] | None = None,
+    method: str = "POST",
+    path: str = "/",
+) -> Answer:
+    pieces = [body] if parts is None else parts
+    sent = [{"type": "http.request", "body": one, "more_body": one is not pieces[-1]} for one in pieces]
+    answers: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        if not sent:
+            await asyncio.Event().wait()  # a client that sends no more
+        return sent.pop(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        answers.append(message)
+
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await receiver({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send)
+    given = {name.decode(): value.decode() for name, value in answers[0]["headers"]}
+    return answers[0]["status"], given
+
+
+def test_a_message_is_appended_once_however_often_it_comes(log: Log) -> None:
+    async def run(receiver: Receiver) -> list[int]:
+        headers = signed("standard", at=now_of(log))
+        together = await asyncio.gather(*(post(receiver, headers) for _ in range(5)))
+        return [status for status, _ in (*together, await post(receiver, headers))]
+
+    first = Receiver(log, gateway())
+    assert asyncio.run(run(first)) == [200] * 6
+    assert (first.counters.appended, first.counters.duplicates) == (1, 5)
+    again = Receiver(log, gateway())  # as after a restart: ids are read from the topic
+    assert asyncio.run(run(again)) == [200] * 6
+    assert again.counters.appended == 0
+    [row] = log.read("hooks").rows()
+    assert (row["id"], row["type"], row["body"]) == ("m1", "order.paid", BODY.decode())
+
+
+def test_many_messages_are_appended_together_and_none_is_lost(log: Log) -> None:
+    async def run(receiver: Receiver) -> list[Answer]:
+        at = now_of(log)
+        return await asyncio.gather(*(post(receiver, signed("standard", at=at, id=f"m{n}")) for n in range(300)))
+
+    receiver = Receiver(log, gateway())
+    assert {status for status, _ in asyncio.run(run(receiver))} == {200}
+    assert sorted(row["id"] for row in log.read("hooks").rows()) == sorted(f"m{n}" for n in range(300))
+
+
+def test_what_is_forged_oversized_slow_or_malformed_is_refused_and_stores_nothing(log: Log) -> None:
+    async def run(receiver: Receiver) -> list[int]:
+        good = signed("standard", at=now_of(log))
+        not_text = signed("standard", b"\xff", at=now_of(log))
+        answers = [
+            await post(receiver, {}),
+            await post(receiver, signed("standard", at=now_of(log), secret="guess")),
+            await post(receiver, signed("standard", at=now_of(log) - 1_000)),
+            await post(receiver, good, BODY + b" "),
+            await post(receiver, good, method="GET"),
+            await post(receiver, good, path="/other"),
+            await post(receiver, {**good, "content-length": "1000000"}),
+            await post(receiver, good, parts=[b"x" * 60, b"x" * 60]),
+            await post(receiver, not_text, b"\xff"),
+        ]
+        slow = Receiver(log, gateway(request_timeout=0.01))
+        # The last part says that more will come.
+        answers.append(await post(slow, good, parts=[b"{", b"{"]))
+        return [status for status, _ in answers]
+
+    receiver = Receiver(log, gateway(body_bytes_max=100))
+    assert asyncio.run(run(receiver)) == [401, 401, 401, 401, 405, 404, 413, 413, 400, 408]
+    assert receiver.counters.rejected == 9
+    assert log.read("hooks").count() == 0
+
+
+def test_a_sender_that_is_too_fast_is_told_when_to_come_again(log: Log) -> None:
+    status, headers = asyncio.run(post(Receiver(log, gateway(pending_max=0)), signed("standard", at=now_of(log))))
+    assert (status, headers["retry-after"]) == (429, "1")
+
+
+def test_a_log_that_cannot_take_the_row_is_an_answer_to_retry(log: Log) -> None:
+    receiver = Receiver(log, gateway())
+    log.delete("hooks")
+
+    async def run() -> list[Answer]:
+        headers = signed("standard", at=now_of(log))
+        return [await post(receiver, headers), await post(receiver, headers)]
+
+    # Also the second time: a message that was not appended is not a duplicate.
+    assert [(status, "retry-after" in headers) for status, headers in asyncio.run(run())] == [(503, True)] * 2
+
+
+def test_ids_are_forgotten_after_the_duplicate_window(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = headwater.open(tmp_path / "timed", clock=clock)
+    session = gateway(scheme="github", port=0).open(log)
+    session.close()
+    receiver = Receiver(log, gateway(scheme="github"))
+    assert asyncio.run(post(receiver, signed("github")))[0] == 200
+    clock.advance(seconds=86_000)
+    asyncio.run(post(receiver, signed("github")))
+    assert receiver.counters.duplicates == 1
+    clock.advance(seconds=1_000)
+    asyncio.run(post(receiver, signed("github")))
+    assert receiver.counters.appended == 2
