@@ -128,8 +128,8 @@ class KnownIds:
         known = KnownIds(seconds)
         since = datetime.fromtimestamp(log.clock.now_us() / 1e6, tz=UTC) - timedelta(seconds=seconds)
         for batch in log.read(topic, start=log.offset_at(topic, since), columns=["id", "at"]):
-            times = batch.data.column("at").cast(pa.int64()).to_pylist()
-            for id, at_us in zip(batch.data.column("id").to_pylist(), times, strict=True):
+            times = batch.column("at").cast(pa.int64()).to_pylist()
+            for id, at_us in zip(batch.column("id").to_pylist(), times, strict=True):
                 known.add(id, at_us=at_us)
         return known
 

@@ -66,9 +66,9 @@ def test_datagrams_become_rows_and_dead_letters(tmp_path: Path) -> None:
     log = headwater.open(tmp_path / "log")
     runner = GatewayRunner(log, StatsD(port=0, datagram_bytes_max=64))
     runner.start()
-    client = _client(runner)
-    for data in (b"a:1|c\nb:2|g", b"nonsense", b"x" * 65, b"a:3|c\n"):
-        client.send(data)
+    with _client(runner) as client:
+        for data in (b"a:1|c\nb:2|g", b"nonsense", b"x" * 65, b"a:3|c\n"):
+            client.send(data)
     wait_until(lambda: runner.status().counters["received"] == 4)
     assert runner.status().state == "running"
     runner.stop()

@@ -42,11 +42,15 @@ async def post(
     body: bytes = BODY,
     *,
     parts: list[bytes] | None = None,
+    ends: bool = True,
     method: str = "POST",
     path: str = "/",
 ) -> Answer:
     pieces = [body] if parts is None else parts
-    sent = [{"type": "http.request", "body": one, "more_body": one is not pieces[-1]} for one in pieces]
+    sent = [
+        {"type": "http.request", "body": piece, "more_body": number < len(pieces) or not ends}
+        for number, piece in enumerate(pieces, start=1)
+    ]
     answers: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
@@ -105,8 +109,7 @@ def test_what_is_forged_oversized_slow_or_malformed_is_refused_and_stores_nothin
             await post(receiver, not_text, b"\xff"),
         ]
         slow = Receiver(log, gateway(request_timeout=0.01))
-        # The last part says that more will come.
-        answers.append(await post(slow, good, parts=[b"{", b"{"]))
+        answers.append(await post(slow, good, parts=[b"{"], ends=False))
         return [status for status, _ in answers]
 
     receiver = Receiver(log, gateway(body_bytes_max=100))
