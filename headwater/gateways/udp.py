@@ -47,9 +47,9 @@ class UdpSocket:
             raise AddressUnusable(gateway=gateway, address=f"udp {host}:{port}", why=str(error)) from error
         self.socket.setblocking(False)
         own, port, *_ = self.socket.getsockname()
-        self.port = int(port)
+        self.port: int = int(port)
         #: Also after `close`: the status of a stopped gateway shows it.
-        self.address = f"udp://{own}:{self.port}"
+        self.address: str = f"udp://{own}:{self.port}"
         self._poll = select.poll()
         self._poll.register(self.socket, select.POLLIN)
 
