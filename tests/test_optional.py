@@ -40,6 +40,8 @@ def test_every_extra_of_the_package_is_known_with_its_packages() -> None:
         "pystemmer": "Stemmer",
         "adbc-driver-postgresql": "adbc_driver_postgresql",
         "ipython": "IPython",
+        "paho-mqtt": "paho",
+        "pyzmq": "zmq",
     }
     for extra, wanted in project.items():
         if extra in EXTRAS and extra != "demo":

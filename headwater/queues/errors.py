@@ -24,7 +24,7 @@ class LeaseLost(Conflict):
 
     queue: str
     group: str
-    receipts: tuple[str, ...]
+    receipts: str
     problem = "Group {group!r} of queue {queue!r} has no such lease any more: {receipts}."
     remedy = "Discard the result: another worker processes these messages. Take with a longer `lease`, or `extend` it."
 

@@ -455,7 +455,7 @@ class Group:
 
     def raise_if_lost(self, lost: Sequence[Lease]) -> None:
         if lost:
-            receipts = tuple(".".join(map(str, lease)) for lease in lost)
+            receipts = ", ".join(".".join(map(str, lease)) for lease in lost)
             raise LeaseLost(queue=self._queue, group=self.name, receipts=receipts)
 
     def drop_oldest(self, count: int) -> None:

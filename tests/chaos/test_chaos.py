@@ -14,6 +14,7 @@ from headwater.faults import (
     CAPTURE_CRASH_POINTS,
     DELIVERY_CRASH_POINTS,
     QUERY_CRASH_POINTS,
+    QUEUE_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
     TARGET_CRASH_POINTS,
 )
@@ -43,6 +44,7 @@ def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
         DELIVERY_CRASH_POINTS,
         ALERT_CRASH_POINTS,
         CAPTURE_CRASH_POINTS,
+        QUEUE_CRASH_POINTS,
         TARGET_CRASH_POINTS,
     )
     assert set(points_in_source()) == {point for points in lists for point in points}
