@@ -1,12 +1,14 @@
-"""The kinds of gateways by name, and a gateway from settings as text: `statsd port=8125 topic=metrics`."""
+"""The kinds of gateways by name, and gateways from text: `statsd port=8125 topic=metrics`, or a TOML file with several."""
 
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 import types
 import typing
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
@@ -49,17 +51,62 @@ def gateway_from_text(kind: str, settings: Sequence[str]) -> Gateway:
     >>> gateway_from_text("statsd", ["topic=load", "port=0"])
     StatsD(topic='load', host='127.0.0.1', port=0, datagram_bytes_max=8932, buffer_bytes=67108864, partitions=1)
     """
+    pairs = []
+    for text in settings:
+        name, sign, value = text.partition("=")
+        if not sign:
+            expected = f"NAME=VALUE with a setting of {kind}: {', '.join(sorted(settings_of(kind)))}"
+            raise ArgumentInvalid(name="setting", value=text, expected=expected)
+        pairs.append((name.strip().replace("-", "_"), value.strip()))
+    return _gateway(kind, pairs)
+
+
+def gateways_from_file(path: Path) -> list[Gateway]:
+    """The gateways of a TOML file: a table `[[gateway]]` for each, with its `kind` and its settings.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "gateways.toml"
+    >>> _ = path.write_text('[[gateway]]\\nkind = "statsd"\\ntopic = "load"\\nport = 0\\n')
+    >>> [gateway.name for gateway in gateways_from_file(path)]
+    ['statsd-load']
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise NotFound(kind="file", name=str(path), near="") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ArgumentInvalid(name=str(path), value="…", expected=f"TOML ({error})") from error
+    described = tables.get("gateway")
+    if set(tables) != {"gateway"} or not isinstance(described, list) or not described:
+        raise ArgumentInvalid(name=str(path), value=", ".join(tables), expected="tables [[gateway]] and nothing else")
+    made = []
+    for settings in described:
+        kind = settings.pop("kind", None)
+        if not isinstance(kind, str):
+            raise ArgumentInvalid(name="kind", value=kind, expected=f"one of {', '.join(KINDS)}, in each [[gateway]]")
+        pairs = []
+        for name, value in settings.items():
+            is_list = isinstance(value, list) and all(isinstance(one, (str, int, float)) for one in value)
+            if not is_list and not isinstance(value, (str, int, float, bool)):
+                raise ArgumentInvalid(
+                    name=name, value=value, expected="a text, a number, true, false or a list of them"
+                )
+            text = ",".join(map(str, value)) if is_list else str(value)
+            pairs.append((name.replace("-", "_"), text))
+        made.append(_gateway(kind, pairs))
+    return made
+
+
+def _gateway(kind: str, pairs: Sequence[tuple[str, str]]) -> Gateway:
     made = gateway_class(kind)
     hints = typing.get_type_hints(made)
     known = {one.name for one in dataclasses.fields(made)}
-    values = {}
-    for text in settings:
-        name, sign, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not sign or name not in known:
-            expected = f"NAME=VALUE with a setting of {kind}: {', '.join(sorted(known))}"
-            raise ArgumentInvalid(name="setting", value=text, expected=expected)
-        values[name] = _value(name, value.strip(), hints[name])
+    for name, value in pairs:
+        if name not in known:
+            near = did_you_mean(name, known)
+            expected = f"a setting of {kind}: {', '.join(sorted(known))}.{near}".rstrip(".")
+            raise ArgumentInvalid(name=name, value=value, expected=expected)
+    values = {name: _value(name, value, hints[name]) for name, value in pairs}
     return cast(Gateway, made(**values))  # every class of KINDS is one
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headwater.log.port import Log
 
@@ -44,6 +44,8 @@ class Counters:
         return {name: getattr(self, name) for name in COUNTER_NAMES}
 
 
+#: Whether a gateway appends to its topic, or sends the rows of its topic elsewhere.
+Direction = Literal["in", "out"]
 COUNTER_NAMES = ("received", "appended", "rejected", "duplicates", "lost", "bytes")
 
 
@@ -54,10 +56,13 @@ class GatewayStatus:
     name: str
     kind: str
     address: str
-    #: "stopped", "running" or "failed" (it is restarted with exponential back-off).
-    state: str
+    #: "failed": it is restarted with exponential back-off.
+    state: Literal["stopped", "running", "failed"]
     counters: dict[str, int]
+    #: The last error, also after the gateway was restarted.
     error: str = ""
+    error_us: int | None = None
+    restarts: int = 0
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -87,8 +92,19 @@ class Gateway(Protocol):
         """The name of this kind of gateway, as `headwater gateway run` takes it."""
 
     @property
+    def direction(self) -> Direction:
+        """Whether events come in or go out."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that it appends to, or whose rows it sends."""
+
+    @property
     def name(self) -> str:
         """The name of this gateway; two that run on one log have different names."""
+
+    def create_topics(self, log: Log) -> None:
+        """Create the topics that are missing; `open` does it, too, and the check and the tests of an app do only this."""
 
     def open(self, log: Log) -> GatewaySession:
         """Create the topics that are missing and bind the address."""

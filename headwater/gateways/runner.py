@@ -1,14 +1,18 @@
-"""Run a gateway in a thread until it is stopped; restart it with exponential back-off when it fails."""
+"""Run a gateway in a thread until it is stopped; restart it with exponential back-off when it fails, and report what it does."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 
+from headwater.gateways.errors import AddressUnusable
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
+from headwater.gateways.report import REPORT_SECONDS, Reporter
 from headwater.log.port import Log
 
-#: The first pause after a failure, and the longest.
+#: The first pause after a failure, and the longest. A gateway that ran for longer than that begins with the first again.
 WAIT_SECONDS = 0.5
 WAIT_SECONDS_MAX = 30.0
 logger = logging.getLogger("headwater.gateways")
@@ -17,31 +21,58 @@ logger = logging.getLogger("headwater.gateways")
 class GatewayRunner:
     """One gateway at work: `start`, `stop`, `status`.
 
-    The first `start` raises if the gateway cannot be opened. A later failure is logged, shown in the status, and retried.
+    The first `start` raises if the gateway cannot be opened; with `standby` it retries an address that cannot be used yet. A later
+    failure is logged, shown in the status, and retried. Another process that runs a gateway of this name on the log is an error.
     """
 
-    def __init__(self, log: Log, gateway: Gateway) -> None:
+    def __init__(self, log: Log, gateway: Gateway, *, app: str = "", standby: bool = False) -> None:
         self._log = log
         self.gateway = gateway
+        self._standby = standby
+        self._reporter = Reporter(log, gateway, app=app)
         self._stop = threading.Event()
+        self._ended = threading.Event()
+        #: Guards the session and the counts before it, so that no status counts a session twice or not at all.
+        self._lock = threading.Lock()
         self._session: GatewaySession | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         #: Counts of the sessions that have failed.
         self._before = Counters()
         self._error = ""
+        self._error_us: int | None = None
+        self._address = ""
+        #: How often it has failed since it was started, and in a row.
+        self._restarts = 0
         self._failures = 0
 
     @property
+    def name(self) -> str:
+        return self.gateway.name
+
+    @property
     def address(self) -> str:
-        return "" if self._session is None else self._session.address
+        return self._address
 
     def start(self) -> None:
         """Open the gateway, and run it in a thread."""
-        if self._thread is not None:
+        if self._threads:
             return
-        self._session = self.gateway.open(self._log)
-        self._thread = threading.Thread(target=self._run, name=f"headwater-gateway-{self.gateway.name}", daemon=True)
-        self._thread.start()
+        self._reporter.acquire()
+        try:
+            self._open()
+        except AddressUnusable as error:
+            if not self._standby:
+                self._reporter.release()
+                raise
+            self._failed(error)
+        except BaseException:
+            self._reporter.release()
+            raise
+        for target, purpose in ((self._run, "run"), (self._report, "report")):
+            name = f"headwater-gateway-{self.name}-{purpose}"
+            self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+        for thread in self._threads:
+            thread.start()
 
     def request_stop(self) -> None:
         self._stop.set()
@@ -49,41 +80,65 @@ class GatewayRunner:
     def stop(self) -> None:
         """Stop, and wait until what was received is appended."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def status(self) -> GatewayStatus:
-        now = Counters() if self._session is None else self._session.counters
-        counts = {name: count + now.to_json()[name] for name, count in self._before.to_json().items()}
-        alive = self._thread is not None and self._thread.is_alive()
-        state = "stopped" if not alive else "failed" if self._session is None else "running"
+        with self._lock:
+            session = self._session
+            counts = self._before.to_json()
+            now = {} if session is None else session.counters.to_json()
+        alive = bool(self._threads) and not self._ended.is_set()
         return GatewayStatus(
-            name=self.gateway.name,
+            name=self.name,
             kind=self.gateway.kind,
             address=self.address,
-            state=state,
-            counters=counts,
+            state="stopped" if not alive else "failed" if session is None else "running",
+            counters={name: count + now.get(name, 0) for name, count in counts.items()},
             error=self._error,
+            error_us=self._error_us,
+            restarts=self._restarts,
         )
 
+    def _open(self) -> GatewaySession:
+        self._session = session = self.gateway.open(self._log)
+        self._address = session.address
+        return session
+
     def _run(self) -> None:
-        while True:
-            try:
-                if self._session is None:
-                    self._session = self.gateway.open(self._log)
-                self._session.run(self._stop)
-                self._session.close()
-                return
-            except Exception as error:  # of any library: shown, and retried
-                self._failed(error)
-            if self._stop.wait(min(WAIT_SECONDS * 2 ** min(self._failures - 1, 10), WAIT_SECONDS_MAX)):
-                return
+        try:
+            while not self._stop.is_set() or self._session is not None:
+                began = time.monotonic()
+                try:
+                    session = self._session or self._open()
+                    session.run(self._stop)
+                    session.close()
+                    return
+                except Exception as error:  # of any library: shown, and retried
+                    if time.monotonic() - began > WAIT_SECONDS_MAX:
+                        self._failures = 0
+                    self._failed(error)
+                self._stop.wait(min(WAIT_SECONDS * 2 ** min(self._failures - 1, 10), WAIT_SECONDS_MAX))
+        finally:
+            self._ended.set()
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
-        self._error = " ".join(str(error).split()) or type(error).__name__
-        logger.warning("gateway %s: %s", self.gateway.name, self._error)
-        session, self._session = self._session, None
-        if session is not None:
-            self._before.add(**session.counters.to_json())
-            session.close()
+        self._restarts += 1
+        told = " ".join(str(error).split()) or type(error).__name__
+        if told != self._error or self._failures == 1:
+            logger.warning("gateway %s: %s", self.name, told)
+        self._error, self._error_us = told, time.time_ns() // 1000
+        if self._session is not None:
+            with contextlib.suppress(Exception):  # what it failed of may make this fail, too
+                self._session.close()
+            with self._lock:
+                self._before.add(**self._session.counters.to_json())
+                self._session = None
+
+    def _report(self) -> None:
+        while not self._ended.is_set():
+            self._reporter.write(self.status())
+            self._ended.wait(REPORT_SECONDS)
+        self._reporter.write(self.status())
+        self._reporter.release()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid
-from headwater.gateways.port import Counters
+from headwater.gateways.port import Counters, Direction
 from headwater.gateways.udp import UdpSocket
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.port import Log
@@ -58,6 +58,7 @@ class StatsD:
     partitions: int = 1
 
     kind: ClassVar[str] = "statsd"
+    direction: ClassVar[Direction] = "in"
 
     def __post_init__(self) -> None:
         if not 16 <= self.datagram_bytes_max <= 65_507:
@@ -68,8 +69,11 @@ class StatsD:
     def name(self) -> str:
         return f"statsd-{self.topic}"
 
-    def open(self, log: Log) -> StatsDSession:
+    def create_topics(self, log: Log) -> None:
         log.create(self.topic, METRIC_SCHEMA, time="at", partitions=self.partitions, exist_ok=True)
+
+    def open(self, log: Log) -> StatsDSession:
+        self.create_topics(log)
         return StatsDSession(log, self)
 
 

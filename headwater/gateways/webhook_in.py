@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.gateways.errors import AddressUnusable, SignatureInvalid
-from headwater.gateways.port import Counters
+from headwater.gateways.port import Counters, Direction
 from headwater.gateways.signatures import Scheme, check_secrets, verified_id
 from headwater.log.port import Log
 from headwater.optional import require
@@ -73,6 +73,7 @@ class WebhookIn:
     connections_max: int = 10_000
 
     kind: ClassVar[str] = "webhook-in"
+    direction: ClassVar[Direction] = "in"
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
@@ -90,10 +91,13 @@ class WebhookIn:
         of_env = os.environ.get(self.secret_env, "") if self.secret_env else ""
         return (*self.secrets, *(one.strip() for one in of_env.split(",") if one.strip()))
 
+    def create_topics(self, log: Log) -> None:
+        log.create(self.topic, WEBHOOK_SCHEMA, time="at", exist_ok=True)
+
     def open(self, log: Log) -> WebhookInSession:
         check_secrets(self.scheme, self.known_secrets())
         require("uvicorn", extra="server")
-        log.create(self.topic, WEBHOOK_SCHEMA, time="at", exist_ok=True)
+        self.create_topics(log)
         return WebhookInSession(log, self)
 
 
