@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headwater.alerts.measurements import CaptureHealth
+from headwater.alerts.measurements import CaptureHealth, QueueHealth
+from headwater.alerts.queue_measures import QueueMeasures
 from headwater.alerts.time_limit import Stoppable
 from headwater.apps.errors import AppSilent, RunnerNotFound
 from headwater.errors import NotFound
@@ -48,6 +49,7 @@ class LogMeasures:
         self._app = app
         self._statuses = statuses
         self._keeper = keeper
+        self._queues = QueueMeasures(log)
 
     def now_us(self) -> int:
         return self._log.clock.now_us()
@@ -89,6 +91,9 @@ class LogMeasures:
                 )
             )
         return found
+
+    def queues(self) -> Sequence[QueueHealth]:
+        return self._queues.read()
 
     # -- queries ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.alerts.rule import Kind, Rule, is_pattern
+from headwater.alerts.rule import TIME_KINDS, Kind, Rule, is_pattern
 from headwater.alerts.state import Measurement
 from headwater.alerts.time_limit import Stoppable
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
@@ -47,6 +47,21 @@ class CaptureHealth:
     error: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class QueueHealth:
+    """What one group of a queue has to do, and who does it."""
+
+    queue: str
+    group: str
+    depth: int = 0
+    """Messages that wait for a worker."""
+    oldest_seconds: float = 0.0
+    """How long the oldest of them has waited."""
+    redeliveries: int = 0
+    """Deliveries in the last minute of messages that were delivered before."""
+    consumers: int = 0
+
+
 class Measures(Protocol):
     """The current values of a log and its apps."""
 
@@ -59,6 +74,7 @@ class Measures(Protocol):
 
     def topics(self) -> Sequence[str]: ...
     def captures(self) -> Sequence[CaptureHealth]: ...
+    def queues(self) -> Sequence[QueueHealth]: ...
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
         """The first rows of a statement; `stoppable` is called with a function that stops it from another thread."""
         ...
@@ -101,6 +117,10 @@ class Sample:
     @cached_property
     def captures(self) -> Sequence[CaptureHealth]:
         return self._measures.captures()
+
+    @cached_property
+    def queues(self) -> Sequence[QueueHealth]:
+        return self._measures.queues()
 
     def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
         return self._run_sql(statement, rows_max=rows_max)
@@ -246,6 +266,56 @@ def _captures(rule: Rule, sample: Sample) -> list[CaptureHealth]:
     return chosen
 
 
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _queue_depth(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, subject, one.depth, f"{_group_of(one)} has {{}} waiting")
+        for subject, one in _queues(rule, sample)
+    ]
+
+
+def _queue_age(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, subject, one.oldest_seconds, f"{_group_of(one)} lets messages wait for {{}}")
+        for subject, one in _queues(rule, sample)
+    ]
+
+
+def _queue_redeliveries(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, subject, one.redeliveries, f"{_group_of(one)} had {{}} in the last minute")
+        for subject, one in _queues(rule, sample)
+    ]
+
+
+def _queue_unattended(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = []
+    for subject, one in _queues(rule, sample):
+        is_over = one.consumers == 0
+        has = "no consumer" if is_over else _counted(one.consumers, "consumer")
+        message = f"{_group_of(one)} has {has}, and {_counted(one.depth, 'message')} waiting"
+        found.append(Measurement(subject=subject, value=float(is_over), is_over=is_over, message=message))
+    return found
+
+
+def _queues(rule: Rule, sample: Sample) -> list[tuple[str, QueueHealth]]:
+    chosen = [one for one in sample.queues if rule.matches("queue", one.queue) and rule.matches("group", one.group)]
+    if not chosen:
+        names = sorted({one.queue for one in sample.queues})
+        if rule.queue is not None and not is_pattern(rule.queue) and rule.queue not in names:
+            raise NotFound(kind="queue", name=rule.queue, near=did_you_mean(rule.queue, names))
+        groups = sorted({one.group for one in sample.queues if rule.matches("queue", one.queue)})
+        if rule.group is not None and not is_pattern(rule.group):
+            raise NotFound(kind="group of the queue", name=rule.group, near=did_you_mean(rule.group, groups))
+    return [(f"{one.queue}/{one.group}", one) for one in chosen]
+
+
+def _group_of(one: QueueHealth) -> str:
+    return f"Group {one.group!r} of queue {one.queue!r}"
+
+
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -303,12 +373,16 @@ def amount(rule: Rule, value: float) -> str:
     >>> amount(Rule(name="slow", kind="lag", group="billing"), 12_345), amount(Rule(name="l", kind="dead_letters", topic="a"), 1)
     ('12,345 rows', '1 dead letter')
     """
-    if rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds":
+    if rule.kind in TIME_KINDS or rule.unit == "seconds":
         return format_seconds(round(value, 1))
     if rule.kind == "capture_retention":
         return format_bytes(round(value))
-    unit = "dead letter" if rule.kind == "dead_letters" else "row"
-    return f"{value:,.0f} {unit}{'' if value == 1 else 's'}"
+    return _counted(value, _NOUNS.get(rule.kind, "row"))
+
+
+def _counted(value: float, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{value:,.0f} {noun if value == 1 else plural}"
 
 
 def _measurement(rule: Rule, subject: str, value: float, words: str) -> Measurement:
@@ -318,6 +392,11 @@ def _measurement(rule: Rule, subject: str, value: float, words: str) -> Measurem
     return Measurement(subject=subject, value=float(value), is_over=is_over, message=message)
 
 
+_NOUNS: dict[Kind, str] = {
+    "dead_letters": "dead letter",
+    "queue_depth": "message",
+    "queue_redeliveries": "redelivery",
+}
 _KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
     "lag": _lag,
     "watermark_delay": _watermark_delay,
@@ -326,4 +405,8 @@ _KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
     "view": _view,
     "capture_delay": _capture_delay,
     "capture_retention": _capture_retention,
+    "queue_depth": _queue_depth,
+    "queue_age": _queue_age,
+    "queue_redeliveries": _queue_redeliveries,
+    "queue_unattended": _queue_unattended,
 }

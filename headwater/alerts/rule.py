@@ -13,12 +13,31 @@ import orjson
 from headwater.errors import ArgumentInvalid
 from headwater.log.topic_rules import check_name
 
-Kind = Literal["lag", "watermark_delay", "dead_letters", "query_down", "view", "capture_delay", "capture_retention"]
+Kind = Literal[
+    "lag",
+    "watermark_delay",
+    "dead_letters",
+    "query_down",
+    "view",
+    "capture_delay",
+    "capture_retention",
+    "queue_depth",
+    "queue_age",
+    "queue_redeliveries",
+    "queue_unattended",
+]
 Severity = Literal["info", "warning", "critical"]
 Unit = Literal["rows", "seconds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 UNITS: tuple[Unit, ...] = get_args(Unit)
+#: The kinds whose threshold is a time.
+TIME_KINDS: tuple[Kind, ...] = ("watermark_delay", "capture_delay", "queue_age")
+#: The kinds without a threshold, and why.
+YES_OR_NO: dict[Kind, str] = {
+    "query_down": "a query runs, or it does not",
+    "queue_unattended": "a group has a consumer, or it has none",
+}
 #: Receivers of one rule; more is a mistake.
 TARGETS_MAX = 20
 TEXT_MAX = 10_000
@@ -31,6 +50,10 @@ _ABOUT: dict[Kind, frozenset[str]] = {
     "view": frozenset({"sql", "key"}),
     "capture_delay": frozenset({"capture"}),
     "capture_retention": frozenset({"capture"}),
+    "queue_depth": frozenset({"queue", "group"}),
+    "queue_age": frozenset({"queue", "group"}),
+    "queue_redeliveries": frozenset({"queue", "group"}),
+    "queue_unattended": frozenset({"queue", "group"}),
 }
 
 
@@ -42,7 +65,9 @@ class Rule:
     `watermark_delay` how many seconds a query's watermark is behind the clock; `dead_letters` how many dead letters of a
     topic came in the last minute; `query_down` whether a query does not run. Each is too much above `threshold`.
     `capture_delay` compares how many seconds old the oldest change is that a capture has not appended yet, and `capture_retention` how
-    many bytes its database keeps for it. Names may be patterns, such as `orders.*`; what they match is watched one by one.
+    many bytes its database keeps for it. `queue_depth` compares how many messages of a `queue` wait for a worker (in one `group` or in each),
+    `queue_age` how many seconds the oldest of them has waited, and `queue_redeliveries` how many messages were delivered again in the
+    last minute; `queue_unattended` says whether no consumer takes messages. Names may be patterns, such as `orders.*`; what they match is watched one by one.
 
     `view` runs one SELECT: more than `threshold` rows are too many. With `key`, columns of the result, each row is
     watched by itself, from the time when it appears to the time when it is gone.
@@ -60,6 +85,7 @@ class Rule:
     topic: str | None = None
     query: str | None = None
     capture: str | None = None
+    queue: str | None = None
     sql: str | None = None
     key: tuple[str, ...] = ()
     threshold: float = 0.0
@@ -91,8 +117,8 @@ class Rule:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
                 raise ArgumentInvalid(name=name, value=value, expected="a number, 0 or more")
             object.__setattr__(self, name, float(value))
-        if self.kind == "query_down" and self.threshold:
-            raise ArgumentInvalid(name="threshold", value=self.threshold, expected="none: a query runs, or it does not")
+        if self.kind in YES_OR_NO and self.threshold:
+            raise ArgumentInvalid(name="threshold", value=self.threshold, expected=f"none: {YES_OR_NO[self.kind]}")
         if self.unit != "rows" and self.kind != "lag":
             raise ArgumentInvalid(name="unit", value=self.unit, expected=f"none: a rule on {self.kind} has its own")
         if self.kind == "view" and self.key and self.threshold:
@@ -100,7 +126,7 @@ class Rule:
             raise ArgumentInvalid(name="threshold", value=self.threshold, expected=expected)
 
     def _check_about(self) -> None:
-        for name in ("group", "topic", "query", "capture", "sql", "key"):
+        for name in ("group", "topic", "query", "capture", "queue", "sql", "key"):
             value = getattr(self, name)
             if value and name not in _ABOUT[self.kind]:
                 raise ArgumentInvalid(name=name, value=value, expected=f"none: a rule on {self.kind} does not use it")
@@ -115,6 +141,10 @@ class Rule:
             "view": "sql",
             "capture_delay": "capture",
             "capture_retention": "capture",
+            "queue_depth": "queue",
+            "queue_age": "queue",
+            "queue_redeliveries": "queue",
+            "queue_unattended": "queue",
         }
         required = needed.get(self.kind)
         if required is not None and getattr(self, required) is None:
@@ -149,7 +179,7 @@ class Rule:
         if len(self.note) > TEXT_MAX:
             raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} characters")
 
-    def matches(self, field: Literal["group", "topic", "query", "capture"], name: str) -> bool:
+    def matches(self, field: Literal["group", "topic", "query", "capture", "queue"], name: str) -> bool:
         """Whether a name matches the rule's pattern."""
         pattern: str | None = getattr(self, field)
         return pattern is None or fnmatchcase(name, pattern)

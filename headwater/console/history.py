@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headwater.services.captures import Captures, CaptureStatus
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query", "capture", "log"]
+Kind = Literal["topic", "group", "query", "capture", "queue", "log"]
 #: The series of all inputs together.
 TOTAL: tuple[Kind, str, str] = ("log", "", "rate")
 INTERVAL_SECONDS = 2.0

@@ -65,6 +65,11 @@ class QueueStats:
     paused: bool
 
     @property
+    def depth(self) -> int:
+        """Messages that wait for a worker, also those that wait for an earlier one of their key."""
+        return self.waiting + self.blocked
+
+    @property
     def length(self) -> int:
         """Messages that the group is not done with."""
         return self.waiting + self.scheduled + self.in_flight + self.blocked

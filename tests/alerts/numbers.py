@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.alerts import Delivery, Rule, Watcher
-from headwater.alerts.measurements import CaptureHealth
+from headwater.alerts.measurements import CaptureHealth, QueueHealth
 from headwater.alerts.time_limit import Stoppable
 from headwater.apps.status import QueryStatus
 from headwater.clock import ManualClock
@@ -29,6 +29,7 @@ class Numbers:
     groups: list[Lag] = field(default_factory=list)
     statuses: list[QueryStatus] = field(default_factory=list)
     captured: list[CaptureHealth] = field(default_factory=list)
+    queued: list[QueueHealth] = field(default_factory=list)
     table: pa.Table | Exception = field(default_factory=lambda: pa.table({"card": pa.array([], pa.int64())}))
 
     def now_us(self) -> int:
@@ -49,6 +50,9 @@ class Numbers:
 
     def captures(self) -> Sequence[CaptureHealth]:
         return self.captured
+
+    def queues(self) -> Sequence[QueueHealth]:
+        return self.queued
 
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
         if isinstance(self.table, Exception):

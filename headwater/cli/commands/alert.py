@@ -52,14 +52,18 @@ def set_rule(
         str | None,
         _option(
             "--kind",
-            text="lag, watermark_delay, dead_letters, query_down, view, capture_delay or capture_retention.",
+            text="lag, watermark_delay, dead_letters, query_down, view, capture_delay, capture_retention, queue_depth, queue_age, "
+            "queue_redeliveries or queue_unattended.",
             metavar="KIND",
         ),
     ] = None,
-    group: Annotated[str | None, _option("--group", text="Consumer group, or a pattern.", metavar="GROUP")] = None,
+    group: Annotated[
+        str | None, _option("--group", text="Consumer group or group of a queue, or a pattern.", metavar="GROUP")
+    ] = None,
     topic: Annotated[str | None, _option("--topic", text="Topic, or a pattern.", metavar="TOPIC")] = None,
     query: Annotated[str | None, _option("--query", text="Query of an app, or a pattern.", metavar="QUERY")] = None,
     capture: Annotated[str | None, _option("--capture", text="Capture, or a pattern.", metavar="CAPTURE")] = None,
+    queue: Annotated[str | None, _option("--queue", text="Queue, or a pattern.", metavar="QUEUE")] = None,
     sql: Annotated[str | None, _option("--sql", text="One SELECT over views and topics.", metavar="SQL")] = None,
     key: Annotated[list[str] | None, _option("--key", text="Key column of its rows.", metavar="COLUMN")] = None,
     threshold: Annotated[float | None, _option("--threshold", text="More than this is too much.", metavar="N")] = None,
@@ -83,7 +87,7 @@ def set_rule(
     from headwater.alerts import Rule
 
     given = {
-        "kind": kind, "group": group, "topic": topic, "query": query, "capture": capture, "sql": sql, "key": key, "threshold": threshold,
+        "kind": kind, "group": group, "topic": topic, "query": query, "capture": capture, "queue": queue, "sql": sql, "key": key, "threshold": threshold,
         "unit": unit, "severity": severity, "webhooks": webhook, "emails": email, "browser": browser, "note": note,
         "for_seconds": None if for_time is None else parse_seconds(for_time, name="--for"),
     }  # fmt: skip

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from headwater.alerts import AlertState, Change, Rule, Summary
 from headwater.alerts.measurements import amount
+from headwater.alerts.rule import TIME_KINDS
 from headwater.alerts.state import WHOLE_RULE
 from headwater.console.kit.table import Column, Row, link, mark, toned
 from headwater.console.kit.words import counted, moment, span
@@ -24,6 +25,10 @@ KINDS = {
     "view": "A SQL condition",
     "capture_delay": "Delay of a capture",
     "capture_retention": "What a database keeps for a capture",
+    "queue_depth": "Depth of a queue",
+    "queue_age": "Age of a queue's oldest message",
+    "queue_redeliveries": "Redeliveries of a queue in a minute",
+    "queue_unattended": "A queue without a consumer",
 }
 #: The names and colours of the states of a rule, and of the records of its history.
 STATES = {
@@ -70,12 +75,17 @@ def subject_of(rule: Rule) -> str:
         return f"lag of query {rule.query}" if rule.query else f"lag of group {rule.group}{within}"
     if rule.kind == "view":
         return " ".join((rule.sql or "").split())
+    queue = f"{rule.queue} for group {rule.group}" if rule.group else rule.queue
     words = {
         "watermark_delay": f"watermark of query {rule.query}",
         "dead_letters": f"dead letters of topic {rule.topic}",
         "query_down": f"query {rule.query}",
         "capture_delay": f"delay of capture {rule.capture}",
         "capture_retention": f"what the database of capture {rule.capture} keeps",
+        "queue_depth": f"depth of queue {queue}",
+        "queue_age": f"oldest message of queue {queue}",
+        "queue_redeliveries": f"redeliveries of queue {queue}",
+        "queue_unattended": f"consumers of queue {queue}",
     }
     return words[rule.kind]
 
@@ -89,6 +99,8 @@ def limit_of(rule: Rule) -> str:
     held = f" for {format_seconds(rule.for_seconds)}" if rule.for_seconds else ""
     if rule.kind == "query_down":
         return f"not running{held}"
+    if rule.kind == "queue_unattended":
+        return f"no consumer{held}"
     if rule.kind == "view" and not rule.threshold:
         return f"{'each row' if rule.key else 'any row'}{held}"
     return f"more than {amount(rule, rule.threshold)}{held}"
@@ -98,9 +110,11 @@ def value_of(rule: Rule, state: AlertState) -> str:
     """The last measurement, in the rule's unit."""
     if rule.kind == "query_down":
         return "down" if state.value else "runs"
+    if rule.kind == "queue_unattended":
+        return "no consumer" if state.value else "attended"
     if rule.kind == "view" and rule.key:
         return f"{state.value:g}"
-    if rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds":
+    if rule.kind in TIME_KINDS or rule.unit == "seconds":
         return span(state.value)
     return amount(rule, state.value)
 

@@ -10,7 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from headwater.alerts import Measurement, Rule
-from headwater.alerts.rule import SEVERITIES, UNITS
+from headwater.alerts.rule import SEVERITIES, TIME_KINDS, UNITS
 from headwater.console.alerts.badge import shared_alerts
 from headwater.console.alerts.display import KINDS
 from headwater.console.context import Visit, context
@@ -32,6 +32,10 @@ FIELDS = {
     "view": ("sql", "key", "threshold"),
     "capture_delay": ("capture", "threshold"),
     "capture_retention": ("capture", "threshold"),
+    "queue_depth": ("queue", "group", "threshold"),
+    "queue_age": ("queue", "group", "threshold"),
+    "queue_redeliveries": ("queue", "group", "threshold"),
+    "queue_unattended": ("queue", "group"),
 }
 #: The label of the limit of each kind, and an example.
 LIMITS = {
@@ -41,6 +45,9 @@ LIMITS = {
     "view": ("More rows than", "0"),
     "capture_delay": ("More than", "5 min"),
     "capture_retention": ("More bytes than", "10 GiB"),
+    "queue_depth": ("More messages than", "1000"),
+    "queue_age": ("More than", "5 min"),
+    "queue_redeliveries": ("More than, in a minute", "10"),
 }
 MEASUREMENTS_SHOWN = 3
 #: Subjects whose measurements are drawn: those with the largest values.
@@ -71,6 +78,7 @@ class RuleDialog:
             with block("alert-fields"):
                 self._input("name", "Name", "billing-is-slow")
                 self._choice("kind", dict(KINDS), "Watch")
+                self._input("queue", "Queue, or a pattern", "jobs, or *")
                 self._input("group", "Group, or a pattern", "billing, or bill*")
                 self._input("query", "Query, or a pattern", "totals, or tot*")
                 self._input("topic", "Topic", "every topic")
@@ -130,7 +138,7 @@ class RuleDialog:
             values["key"] = ", ".join(rule.key)
             values["webhooks"], values["emails"] = "\n".join(rule.webhooks), "\n".join(rule.emails)
             values["for_seconds"] = format_seconds(rule.for_seconds) if rule.for_seconds else ""
-            is_time = rule.kind in ("watermark_delay", "capture_delay") or rule.unit == "seconds"
+            is_time = rule.kind in TIME_KINDS or rule.unit == "seconds"
             values["threshold"] = format_seconds(rule.threshold) if is_time else f"{rule.threshold:g}"
         for name, element in self._inputs.items():
             value = values.get(name)
@@ -157,7 +165,7 @@ class RuleDialog:
 
     def _show_fields(self) -> None:
         kind = self._inputs["kind"].value
-        for name in ("group", "topic", "query", "capture", "sql", "key", "threshold", "unit"):
+        for name in ("group", "topic", "query", "capture", "queue", "sql", "key", "threshold", "unit"):
             self._inputs[name].set_visibility(name in FIELDS[kind])
         threshold = self._inputs["threshold"]
         if kind == "view" and self._text("key"):
@@ -197,7 +205,7 @@ class RuleDialog:
 
     def _threshold(self, kind: str, unit: str | None) -> float:
         text = self._text("threshold") or "0"
-        if kind in ("watermark_delay", "capture_delay") or unit == "seconds":
+        if kind in TIME_KINDS or unit == "seconds":
             return parse_seconds(text, name="more than")
         if kind == "capture_retention":
             return float(parse_bytes(text, name="more than"))
@@ -295,13 +303,15 @@ def episodes(points: Sequence[tuple[float, float]], *, threshold: float, for_sec
 
 def _recent_points(rule: Rule, subject: str) -> list[tuple[float, float]]:
     """The measurements of a subject in the last half hour; the history has them for some kinds of rules only."""
-    kind: Kind = "query" if rule.query else "capture" if rule.capture else "group"
+    kind: Kind = "query" if rule.query else "capture" if rule.capture else "queue" if rule.queue else "group"
     measure = {
         ("lag", "rows"): "lag",
         ("lag", "seconds"): "lag_seconds" if kind == "group" else "",
         ("watermark_delay", "rows"): "watermark_delay",
         ("capture_delay", "rows"): "delay",
         ("capture_retention", "rows"): "retained",
+        ("queue_depth", "rows"): "depth",
+        ("queue_age", "rows"): "oldest",
     }.get((rule.kind, rule.unit), "")
     points = context().history.series(kind, subject, measure) if measure else []
     return points if len(points) > 1 else []
