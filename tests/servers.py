@@ -1,4 +1,4 @@
-"""Real servers for tests: PostgreSQL, MariaDB, Redis, SMTP and an HTTP receiver, each on 127.0.0.1 and a free port.
+"""Real servers for tests: PostgreSQL, MariaDB, Redis, mosquitto, SMTP and an HTTP receiver, each on 127.0.0.1 and a free port.
 
 Each is started in a folder of its own and is gone afterwards. Where one cannot be had on this machine, the context
 managers raise `PeerUnavailable` with the reason in one line, and the fixtures skip the test with it.
@@ -338,6 +338,61 @@ def redis_process(folder: Path) -> Iterator[Redis]:
         server.stop()
 
 
+# -- mosquitto --------------------------------------------------------------------------------------------------------
+
+
+class Mosquitto:
+    """An MQTT broker with a folder of its own, that can be stopped and started again on the same port with its sessions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            raise PeerUnavailable("mosquitto is not installed: `apt-get install mosquitto mosquitto-clients`")
+        settings = [
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            "persistence true",
+            "max_queued_messages 0",
+        ]
+        settings += [f"persistence_location {self._folder}/", "autosave_interval 1"]
+        (self._folder / "settings").write_text("\n".join(settings) + "\n")
+        self._folder.chmod(0o777)  # started by root it becomes another user
+        with (self._folder / "log").open("ab") as output:
+            words = [program, "-c", str(self._folder / "settings")]
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        wait_for_port(self.port)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=20)
+            self._process = None
+
+    def publish(self, topic: str, lines: list[str], *, qos: int = 1) -> None:
+        """Publish a message for each line, by mosquitto's own client; return when the broker has all of them."""
+        words = ["mosquitto_pub", "-p", str(self.port), "-V", "5", "-q", str(qos), "-t", topic, "-l"]
+        subprocess.run(words, input="".join(f"{line}\n" for line in lines).encode(), check=True, timeout=60)
+
+
+@contextlib.contextmanager
+def mosquitto_process() -> Iterator[Mosquitto]:
+    """A broker that runs."""
+    folder = Path(tempfile.mkdtemp(prefix="headwater-mosquitto-"))
+    server = Mosquitto(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 # -- an HTTP receiver -------------------------------------------------------------------------------------------------
 
 
@@ -521,6 +576,13 @@ def mariadb() -> Iterator[Mariadb]:
 def redis_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One Redis for all tests of the process; use keys of your own, and leave it running."""
     with _or_skip(redis_process(tmp_path_factory.mktemp("redis"))) as server:
+        yield server
+
+
+@pytest.fixture
+def mosquitto() -> Iterator[Mosquitto]:
+    """A broker of the test's own, which may stop it and start it again."""
+    with _or_skip(mosquitto_process()) as server:
         yield server
 
 

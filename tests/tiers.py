@@ -41,6 +41,7 @@ FIXTURES = {
     "postgres": "process",
     "mariadb": "process",
     "redis_url": "process",
+    "mosquitto": "process",
 }
 #: Examples in docstrings cannot carry a mark.
 DOCTESTS = {"headwater.testing.crash.run_until_killed": ("process", "core")}

@@ -1,6 +1,8 @@
 """Gateways: events in and out of the log without a client library."""
 
 from headwater.gateways.errors import AddressUnusable, SignatureInvalid
+from headwater.gateways.mqtt_in import MqttIn
+from headwater.gateways.mqtt_out import MqttOut
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
 from headwater.gateways.runner import GatewayRunner
 from headwater.gateways.statsd import StatsD
@@ -13,6 +15,8 @@ __all__ = [
     "GatewayRunner",
     "GatewaySession",
     "GatewayStatus",
+    "MqttIn",
+    "MqttOut",
     "SignatureInvalid",
     "StatsD",
     "WebhookIn",

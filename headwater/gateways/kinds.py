@@ -16,6 +16,8 @@ from headwater.gateways.port import Gateway
 
 #: The module and the class of each kind; a module is imported when it is needed.
 KINDS = {
+    "mqtt-in": ("headwater.gateways.mqtt_in", "MqttIn"),
+    "mqtt-out": ("headwater.gateways.mqtt_out", "MqttOut"),
     "statsd": ("headwater.gateways.statsd", "StatsD"),
     "webhook-in": ("headwater.gateways.webhook_in", "WebhookIn"),
 }

@@ -1,0 +1,3 @@
+"""What tests of gateways share."""
+
+from tests.servers import mosquitto as mosquitto
