@@ -16,6 +16,7 @@ from headwater.http.errors import BodyTooLarge, TooManyRequests
 from headwater.http.router import caller_of
 from headwater.log.errors import ServerUnreachable
 from headwater.log.remote.wire import error_to_json
+from headwater.queues import QueueFull
 from headwater.services.callers import EVERY
 from headwater.services.host import ServerFull
 from headwater.services.tokens import TokenInvalid
@@ -68,7 +69,7 @@ def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
 
     body = problem(error, status=status)
     headers = {}
-    if isinstance(error, TooManyRequests | ServerFull):
+    if isinstance(error, TooManyRequests | ServerFull | QueueFull):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     if isinstance(error, TokenInvalid):
         headers["WWW-Authenticate"] = 'Bearer realm="headwater"'

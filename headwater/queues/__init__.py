@@ -2,7 +2,8 @@
 
 from headwater.queues.config import QueueConfig, QueueSettings
 from headwater.queues.errors import LeaseLost, QueueExists, QueueFull
-from headwater.queues.exchange import Binding, Exchange
+from headwater.queues.exchange import Binding, Exchange, exchanges
+from headwater.queues.group import QueueConsumer
 from headwater.queues.message import Message, Outgoing
 from headwater.queues.publisher import Publisher
 from headwater.queues.queue import Queue, QueueStats, delete_queue, open_queue, queues
@@ -19,6 +20,7 @@ __all__ = [
     "Publisher",
     "Queue",
     "QueueConfig",
+    "QueueConsumer",
     "QueueExists",
     "QueueFull",
     "QueueSettings",
@@ -27,6 +29,7 @@ __all__ = [
     "Retry",
     "Worker",
     "delete_queue",
+    "exchanges",
     "open_queue",
     "queues",
     "worker",

@@ -35,6 +35,8 @@ class QueueFull(LogError):
 
     queue: str
     length_max: int
+    #: How soon to try again.
+    seconds: float = 1.0
     http_status: ClassVar[int] = 503
-    problem = "Queue {queue!r} holds its maximum of {length_max} messages; nothing of this call was put."
+    problem = "Queue {queue!r} holds its maximum of {length_max} messages; nothing of this call was put. Try again in {seconds:.1f} s."
     remedy = "Add workers, raise `length_max`, or choose `overflow='drop_oldest'` if messages may be lost."

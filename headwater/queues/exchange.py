@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from headwater.errors import ArgumentInvalid
+from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log import Log
 from headwater.log.topic_rules import check_name
 from headwater.queues.config import Settings
@@ -85,19 +85,26 @@ class Exchange:
 
     def unbind(self, queue: str) -> None:
         """Send nothing more to a queue."""
+        if f"{self.name}/{queue}" not in self._settings.all("binding"):
+            raise NotFound(kind="binding", name=f"{self.name}/{queue}")
         self._settings.set("binding", f"{self.name}/{queue}", None)
 
     def bindings(self) -> list[Binding]:
         found = self._settings.all("binding")
         return [Binding(**value) for name, value in sorted(found.items()) if name.startswith(f"{self.name}/")]
 
+    def matching(self, routing_key: str, headers: Mapping[str, bytes | str]) -> list[str]:
+        """The queues that get a message with this routing key and these headers."""
+        return [each.queue for each in self.bindings() if each.includes(routing_key, headers)]
+
     # Any: as in `Queue.put`.
     def put(
         self, body: Any, *, routing_key: str = "", headers: Mapping[str, bytes | str] | None = None, **options: Any
     ) -> list[str]:
         """Put a message into each queue that matches; return their names. An empty list: no queue matched."""
-        names = [each.queue for each in self.bindings() if each.includes(routing_key, headers or {})]
-        message = Outgoing(body=body, headers={**(headers or {}), ROUTING_HEADER: routing_key}, **options)
+        names = self.matching(routing_key, headers or {})
+        message = body if isinstance(body, Outgoing) else Outgoing(body=body, **options)
+        message = replace(message, headers={**(headers or {}), ROUTING_HEADER: routing_key})
         with self._log.transaction() as transaction:
             for name in names:
                 with open_queue(self._log, name) as queue:
@@ -105,3 +112,11 @@ class Exchange:
                     for priority, (rows, row_headers, _) in queue.encoder.batches([message], now_us=now_us).items():
                         transaction.append(name, rows, partition=priority, headers=row_headers)
         return names
+
+
+def exchanges(log: Log) -> dict[str, list[Binding]]:
+    """The exchanges of a log that have bindings."""
+    found: dict[str, list[Binding]] = {}
+    for name, value in sorted(Settings(log).all("binding").items()):
+        found.setdefault(name.rpartition("/")[0], []).append(Binding(**value))
+    return found

@@ -50,6 +50,17 @@ class Idle(NamedTuple):
     others: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class QueueConsumer:
+    """A consumer of a group: how many messages it holds, and when it took last."""
+
+    name: str
+    held: int
+    taken_us: int
+    #: Whether it is held by the lease's time only, as a worker on another machine.
+    remote: bool
+
+
 @dataclass
 class _Delivery:
     """What one call has decided so far."""
@@ -417,41 +428,60 @@ class Group:
         """Note that a transaction of the log has appended this group's events up to an offset."""
         self._index.store("journal_next", journal_next)
 
-    def give_back(self, lease: Lease, *, delay_us: int, error: str, reason: str, trace: str, failed: bool) -> None:
-        """Return a message: after a failure, or unprocessed, which takes the acquisition back."""
+    def give_back(
+        self, leases: Sequence[Lease], *, delay_us: int, error: str, reason: str, trace: str, failed: bool
+    ) -> None:
+        """Return messages: after a failure, or unprocessed, which takes the acquisition back."""
         with self.changes() as index:
             delivery = _Delivery(self._log.clock.now_us())
-            [entry] = index.held([lease])
-            if entry is None:
-                self.raise_if_lost([lease])
-            elif failed:
-                event = self._fail(entry, delivery, error=error, reason=reason, delay_us=delay_us, trace=trace)
-                self._record([] if event is None else [event])
-                self._write_dead(delivery.dead)
-            else:
-                attempts = max(0, entry.attempts - (self._config().count == "acquisitions"))
-                index.give_back(Place(*lease[:2]), ready_at_us=0, attempts=attempts)
-                self._record([Event("return", entry.partition, entry.offset, attempts, 0)])
+            held, lost = self._split(leases)
+            for entry in held:
+                if failed:
+                    event = self._fail(entry, delivery, error=error, reason=reason, delay_us=delay_us, trace=trace)
+                    delivery.events += [] if event is None else [event]
+                else:
+                    delivery.events.append(self._unprocessed(entry, index))
+            self._record(delivery.events)
+            self._write_dead(delivery.dead)
         self.journal.flush()
+        self.raise_if_lost(lost)
 
-    def reject(self, lease: Lease, *, reason: str, trace: str) -> None:
-        """Make a message a dead letter now."""
-        with self.changes() as index:
-            [entry] = index.held([lease])
-            if entry is None:
-                self.raise_if_lost([lease])
-            else:
-                place = Place(entry.partition, entry.offset)
-                attempts = entry.attempts + (self._config().count == "failures")
-                self._finish("dead", [place])
-                self._write_dead(
-                    [DeadMessage(place, "MessageRejected", reason or "a worker rejected it", trace, attempts)]
+    def reject(self, leases: Sequence[Lease], *, reason: str, trace: str) -> None:
+        """Make messages dead letters now."""
+        with self.changes():
+            held, lost = self._split(leases)
+            failed = self._config().count == "failures"
+            dead = [
+                DeadMessage(
+                    Place(entry.partition, entry.offset),
+                    "MessageRejected",
+                    reason or "a worker rejected it",
+                    trace,
+                    entry.attempts + failed,
                 )
+                for entry in held
+            ]
+            self._finish("dead", [each.place for each in dead])
+            self._write_dead(dead)
+        self.raise_if_lost(lost)
 
-    def extend(self, lease: Lease, until_us: int) -> None:
+    def extend(self, leases: Sequence[Lease], until_us: int) -> None:
         with self.changes() as index:
-            if not index.extend(lease, until_us):
-                self.raise_if_lost([lease])
+            lost = [lease for lease in leases if not index.extend(lease, until_us)]
+        self.raise_if_lost(lost)
+
+    def _split(self, leases: Sequence[Lease]) -> tuple[list[Entry], list[Lease]]:
+        """The messages whose leases are held, and the leases that are lost."""
+        leases = list(dict.fromkeys(leases))
+        entries = self._index.held(leases)
+        lost = [lease for lease, entry in zip(leases, entries, strict=True) if entry is None]
+        return [entry for entry in entries if entry is not None], lost
+
+    def _unprocessed(self, entry: Entry, index: Index) -> Event:
+        """Return a message whose delivery does not count."""
+        attempts = max(0, entry.attempts - (self._config().count == "acquisitions"))
+        index.give_back(Place(entry.partition, entry.offset), ready_at_us=0, attempts=attempts)
+        return Event("return", entry.partition, entry.offset, attempts, 0)
 
     def raise_if_lost(self, lost: Sequence[Lease]) -> None:
         if lost:
@@ -477,15 +507,20 @@ class Group:
             self._record(events)
         self.journal.flush()
 
+    def consumers(self, index: Index) -> list[QueueConsumer]:
+        """The consumers that have taken and not ended, without processes that died."""
+        return [
+            QueueConsumer(
+                name=owner.removeprefix(EXTERNAL), held=held, taken_us=taken_at, remote=owner.startswith(EXTERNAL)
+            )
+            for owner, held, taken_at in index.holdings()
+            if owner.startswith(EXTERNAL) or is_locked(self._consumers / f"{owner}.lock")
+        ]
+
     def forget_owner(self, owner: str) -> None:
         """Return what a consumer that ends still holds, unprocessed."""
         with self.changes() as index:
-            back = int(self._config().count == "acquisitions")
-            events = []
-            for entry in index.owned(owner):
-                attempts = max(0, entry.attempts - back)
-                index.give_back(Place(entry.partition, entry.offset), ready_at_us=0, attempts=attempts)
-                events.append(Event("return", entry.partition, entry.offset, attempts, 0))
+            events = [self._unprocessed(entry, index) for entry in index.owned(owner)]
             index.forget_owner(owner)
             self._record(events)
         if events:

@@ -248,6 +248,14 @@ class Index:
         """The consumers, and when each took last."""
         return dict(self._db.execute("SELECT owner, taken_at FROM owners"))
 
+    def holdings(self) -> list[tuple[str, int, int]]:
+        """The consumers, each with the messages that it holds and when it took last."""
+        query = (
+            "SELECT owner, (SELECT count(*) FROM messages WHERE token IS NOT NULL AND messages.owner = owners.owner),"
+            " taken_at FROM owners ORDER BY owner"
+        )
+        return list(self._db.execute(query))
+
     def add_owner(self, owner: str, now_us: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (owner, now_us))
 

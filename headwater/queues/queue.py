@@ -26,11 +26,12 @@ from headwater.filelock import LeaderLock
 from headwater.home import is_remote
 from headwater.log import Log
 from headwater.log.dead_letters import Selection
+from headwater.log.errors import OffsetExpired
 from headwater.log.redrive import Outcome, redrive
 from headwater.log.topic_rules import check_name
 from headwater.queues.config import QueueConfig, QueueSettings, Settings, seconds_us
 from headwater.queues.errors import QueueExists, QueueFull
-from headwater.queues.group import EXTERNAL, Group
+from headwater.queues.group import EXTERNAL, Group, QueueConsumer
 from headwater.queues.identifiers import Identifiers
 from headwater.queues.journal import SUFFIX, Event, Journal
 from headwater.queues.message import Encoder, Message, Outgoing, Place, decode, parse_receipt, topic_schema
@@ -40,6 +41,8 @@ from headwater.units import Duration, parse_seconds
 
 #: How often a waiting consumer looks whether another process has died.
 DEATH_SECONDS = 0.2
+#: In the name of a queue for one reply, after the name of the queue of its request.
+REPLY = ".reply-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,18 +148,20 @@ class Queue:
         )
         return self.put_many([message])[0]
 
-    def put_many(self, bodies: Sequence[Any]) -> list[str]:
+    def put_many(self, bodies: Sequence[Any], *, wait: Duration | None = None) -> list[str]:
         """Put messages, all or none of them; return their ids. An `Outgoing` among the bodies has options of its own.
 
         A message whose id was put before, in the time of `deduplicate`, is not put again. With `drop_newest` a full
-        queue drops messages; they have an empty id.
+        queue drops messages; they have an empty id. With `block` a full queue lets the caller wait for room up to
+        `wait`, or for `lock_seconds_max` of the log's settings.
         """
+        seconds = self._log.config.lock_seconds_max if wait is None else parse_seconds(wait, name="wait")
         messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
         if not messages:
             return []
         if self.config.length_max is None:
             return self._put_once(messages)
-        return self._put_bounded(messages, self.config.length_max)
+        return self._put_bounded(messages, self.config.length_max, seconds)
 
     def _put_once(self, messages: list[Outgoing]) -> list[str]:
         if self._identifiers is None:
@@ -183,8 +188,8 @@ class Queue:
                 ids[number] = ids[number] or f"{priority}-{start + place}"
         return ids
 
-    def _put_bounded(self, messages: list[Outgoing], length_max: int) -> list[str]:
-        deadline = time.monotonic() + self._log.config.lock_seconds_max
+    def _put_bounded(self, messages: list[Outgoing], length_max: int, seconds: float) -> list[str]:
+        deadline = time.monotonic() + seconds
         while True:
             ends = Journal(self._log, self.name, self.group).end()
             with self._threads, self._overflow_lock.held():
@@ -270,10 +275,10 @@ class Queue:
         if messages:
             self._state.ack([parse_receipt(message) for message in messages])
 
-    def nack(self, message: Message | str, *, delay: Duration | None = None, reason: str = "", trace: str = "") -> None:
-        """Return a message after a failure, to be delivered again after `delay`; after its last attempt it is dead."""
+    def nack(self, *messages: Message | str, delay: Duration | None = None, reason: str = "", trace: str = "") -> None:
+        """Return messages after a failure, to be delivered again after `delay`; after its last attempt one is dead."""
         self._state.give_back(
-            parse_receipt(message),
+            [parse_receipt(message) for message in messages],
             delay_us=0 if delay is None else seconds_us(delay),
             error="AttemptsExhausted",
             reason=reason or "a worker returned it",
@@ -281,20 +286,22 @@ class Queue:
             failed=True,
         )
 
-    def reject(self, message: Message | str, *, reason: str = "", trace: str = "") -> None:
-        """Make a message a dead letter now, whatever its attempts."""
-        self._state.reject(parse_receipt(message), reason=reason, trace=trace)
+    def reject(self, *messages: Message | str, reason: str = "", trace: str = "") -> None:
+        """Make messages dead letters now, whatever their attempts."""
+        self._state.reject([parse_receipt(message) for message in messages], reason=reason, trace=trace)
 
-    def release(self, message: Message | str) -> None:
-        """Return a message unprocessed: the delivery does not count."""
-        self._state.give_back(parse_receipt(message), delay_us=0, error="", reason="", trace="", failed=False)
+    def release(self, *messages: Message | str) -> None:
+        """Return messages unprocessed: the delivery does not count."""
+        leases = [parse_receipt(message) for message in messages]
+        self._state.give_back(leases, delay_us=0, error="", reason="", trace="", failed=False)
 
-    def extend(self, message: Message | str, *, lease: Duration | None = None) -> int:
-        """Hold a message for another `lease` from now; return when it ends, in microseconds."""
+    def extend(self, *messages: Message | str, lease: Duration | None = None) -> int:
+        """Hold messages for another `lease` from now; return when it ends, in microseconds."""
         until = self._log.clock.now_us() + (self.config.lease_us if lease is None else seconds_us(lease))
-        self._state.extend(parse_receipt(message), until)
-        if isinstance(message, Message):
-            message.lease_until_us = until
+        self._state.extend([parse_receipt(message) for message in messages], until)
+        for message in messages:
+            if isinstance(message, Message):
+                message.lease_until_us = until
         return until
 
     def transaction(self) -> QueueTransaction:
@@ -318,7 +325,7 @@ class Queue:
     def request(self, body: Any, *, timeout: Duration = "10 seconds", **options: Any) -> Message:
         """Put a message, and wait for the reply to it. Replies come over a queue of this request alone."""
         seconds = parse_seconds(timeout, name="timeout")
-        reply_to = f"{self.name}.reply-{secrets.token_hex(8)}"
+        reply_to = reply_queue(self.name)
         with open_queue(self._log, reply_to) as replies:
             try:
                 self.put(body, reply_to=reply_to, ttl=seconds, **options)
@@ -326,11 +333,7 @@ class Queue:
             finally:
                 delete_queue(self._log, reply_to)
             if not answers:
-                raise Overdue(
-                    what=f"No worker replied to a request in queue {self.name!r}",
-                    seconds=seconds,
-                    instead="Start a worker that calls `queue.reply(message, …)`, or raise `timeout`",
-                )
+                raise no_reply(self.name, seconds)
             return answers[0]
 
     def reply(self, message: Message, body: Any) -> None:
@@ -352,7 +355,7 @@ class Queue:
             names = ("delivered", "redelivered", "acknowledged", "dead", "expired")
             counters = {name: int(index.get(name)) for name in names}
             paused = bool(index.get("paused"))
-            consumers = len(index.owners())
+            consumers = len(self._state.consumers(index))
             first = index.first_ready(now_us)
         ends = self._log.end_offsets(self.topic)
         places = [Place(each, cursors[each]) for each in ends if cursors[each] < ends[each]]
@@ -373,6 +376,11 @@ class Queue:
             paused=paused,
             **counters,
         )
+
+    def consumers(self) -> list[QueueConsumer]:
+        """The consumers of this group that have taken messages and not ended, with what each holds."""
+        with self._state.changes() as index:
+            return self._state.consumers(index)
 
     def peek(self, n: int = 10) -> list[Message]:
         """The next messages that wait, without a lease. Scheduled ones behind the cursor are among them."""
@@ -396,6 +404,17 @@ class Queue:
                 if stored.message.offset not in done[partition] and stored.only_group in (None, self.group)
             ]
         return found[:n]
+
+    def find(self, receipt: str) -> Message:
+        """The message that a receipt names; it may be acknowledged already."""
+        lease = parse_receipt(receipt)
+        with suppress(KeyError, OffsetExpired):
+            if 0 <= lease[1] < self._log.end_offsets(self.topic)[lease[0]]:
+                [stored] = self._rows(Place(*lease[:2]), 1)
+                message: Message = stored.message
+                message.token, message.queue = lease[2], self
+                return message
+        raise ArgumentInvalid(name="receipt", value=receipt, expected="the receipt of a message that is still there")
 
     def _rows(self, place: Place, count: int) -> list[Any]:
         end = self._log.end_offsets(self.topic)[place.partition]
@@ -445,6 +464,10 @@ class Queue:
                     name=name, value=getattr(config, name), expected="no change: create another queue"
                 )
         Settings(self._log).set("queue", self.name, config.to_json())
+        self.apply(config)
+
+    def apply(self, config: QueueConfig) -> None:
+        """Work with settings that are stored already, by this object or by another process."""
         self.config = config
         if config.deduplicate is not None and self._identifiers is None:
             self._identifiers = Identifiers(self._log, self.name, self._folder)
@@ -495,6 +518,19 @@ class _Opened:
     def __exit__(self, *_: object) -> None:
         if self._close:
             self._state.close()
+
+
+def reply_queue(queue: str) -> str:
+    """A new name for the queue of the reply to one request."""
+    return f"{queue}{REPLY}{secrets.token_hex(8)}"
+
+
+def no_reply(queue: str, seconds: float) -> Overdue:
+    return Overdue(
+        what=f"No worker replied to a request in queue {queue!r}",
+        seconds=seconds,
+        instead="Start a worker that calls `queue.reply(message, …)`, or raise `timeout`",
+    )
 
 
 def folder_of(log: Log, queue: str) -> Path:

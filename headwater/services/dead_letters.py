@@ -5,15 +5,25 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headwater.errors import ArgumentInvalid, HeadwaterError, InUse, NotFound
-from headwater.log.dead_letters import SUFFIX, Selection, StoredDeadLetter, dead_letter_topics, find_dead_letter_topic
+from headwater.log.dead_letters import (
+    SUFFIX,
+    Selection,
+    StoredDeadLetter,
+    dead_letter_topic,
+    dead_letter_topics,
+    find_dead_letter_topic,
+)
 from headwater.log.redrive import Outcome, park, redrive
 from headwater.log.topic import Topic
 from headwater.services.callers import Action
 from headwater.services.dead_letter_index import DeadLetterIndex, Reason, Timeline
 from headwater.services.route import Service, route
+
+if TYPE_CHECKING:
+    from headwater.services.host import Host
 
 PAGE_MAX = 1_000
 WAIT_SECONDS_MAX = 60.0
@@ -158,11 +168,25 @@ class DeadLetters(Service):
             raise
 
     def _index(self, topic: Topic) -> DeadLetterIndex:
-        return self.host.share(f"dead letters {topic.id}", lambda: DeadLetterIndex(self.log, topic))
+        return index_of(self.host, topic)
 
     @property
     def _jobs(self) -> _Jobs:
         return self.host.share("redrives", _Jobs)
+
+
+def index_of(host: Host, topic: Topic) -> DeadLetterIndex:
+    """The index of a dead-letter topic, which all callers share."""
+    return host.share(f"dead letters {topic.id}", lambda: DeadLetterIndex(host.log, topic))
+
+
+def open_dead_letters(host: Host, topic: str) -> int:
+    """How many dead letters of a topic are open."""
+    try:
+        found = host.log.topic(dead_letter_topic(topic))
+    except NotFound:  # there have been none
+        return 0
+    return sum(reason.open for reason in index_of(host, found).reasons())
 
 
 class _Stopped(Exception):

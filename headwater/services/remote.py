@@ -62,7 +62,12 @@ def _method(route: Route) -> Callable[..., Any]:
             raise ArgumentInvalid(name="log", value=connection.address, expected=expected)
         given = _spread(route, given)
         path = route.path.format(**{name: quoted(str(given.pop(name))) for name in route.in_path})
-        values = {name: to_json(value) for name, value in given.items() if value is not None}
+        defaults = {one.name: one.default for one in route.parameters}
+        values = {
+            name: to_json(value)
+            for name, value in given.items()
+            if value is not None or (route.has_body and defaults[name] not in (None, inspect.Parameter.empty))
+        }
         more: dict[str, Any] = {"json": values} if route.has_body else {"parameters": values}
         if route.answer is Table:
             more["headers"] = {"Accept": ARROW}

@@ -15,6 +15,7 @@ from headwater.services.gateways import Gateways
 from headwater.services.groups import Groups
 from headwater.services.json_form import type_hints
 from headwater.services.queries import Queries
+from headwater.services.queues import Queues
 from headwater.services.remote import remote
 from headwater.services.route import Service
 from headwater.services.rows import Rows
@@ -45,6 +46,7 @@ class Services:
     gateways: Gateways
     groups: Groups
     queries: Queries
+    queues: Queues
     rows: Rows
     schemas: Schemas
     sql: Sql

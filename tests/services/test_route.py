@@ -24,6 +24,7 @@ from headwater.services.host import Host
 from headwater.services.json_form import json_schema
 from headwater.services.metrics import Metrics
 from headwater.services.producers import Producers
+from headwater.services.queues import NewMessage
 from headwater.services.route import LOCAL_ONLY, Parameter, Route, Service
 from headwater.services.services import SERVICES
 from headwater.services.subjects import RegistryRefusal, Subjects
@@ -48,6 +49,7 @@ BY_HAND = {
 FOR_ALL = {
     *(f"Queries.{name}" for name in ("statuses",)),
     *("DeadLetters.topics", "Schemas.list_schemas", "Topics.page", "Views.all", "Rows.wait"),
+    *("Queues.list_queues", "Queues.exchanges"),
     *(f"Subjects.{name}" for name in ("all", "level", "mode", "types")),
 }
 ROUTES = [(kind, name, route) for kind in KINDS for name, route in kind.routes().items()]
@@ -101,6 +103,8 @@ def _values(route: Route) -> dict[str, Any]:
 
 def _value(parameter: Parameter) -> Any:
     kind = json_schema(parameter.kind).get("type")
+    if parameter.kind is Any:
+        return "orders"
     if parameter.kind is pa.Schema:
         return "id int64"
     if parameter.name == "schema":
@@ -110,4 +114,6 @@ def _value(parameter: Parameter) -> Any:
     if kind == "object":
         assert not is_dataclass(parameter.kind) or not fields(parameter.kind)
         return {"orders": {}} if parameter.name in ("offsets", "places") and "int, int]]" in str(parameter.kind) else {}
+    if parameter.kind == list[NewMessage]:
+        return [{"body": "orders"}]
     return {"string": "orders", "integer": 0, "number": 1.0, "array": ["orders"]}[str(kind)]
