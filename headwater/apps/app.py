@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headwater.apps.captures import AppCapture
     from headwater.apps.interactive_query import Answer
     from headwater.apps.views import AppViews
+    from headwater.gateways import Gateway
     from headwater.log import Log
     from headwater.sinks import Sink
 
@@ -65,6 +66,7 @@ class App:
         self.queries: list[Query] = []
         self.inputs: list[InputTopic] = []
         self.captures: list[AppCapture] = []
+        self.gateways: list[Gateway] = []
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
@@ -127,6 +129,22 @@ class App:
             raise ArgumentInvalid(name="name", value=declared.name, expected="a name that no other capture has")
         self.captures.append(declared)
         return declared
+
+    def gateway(self, gateway: Gateway) -> str:
+        """Declare a gateway, which brings events in or out without a client library, and return its topic.
+
+        The process that runs the app runs the gateway, too. A gateway in creates its topic, which queries read like any other;
+        a gateway out sends the rows of a topic that the app or another program writes.
+
+        >>> from headwater.gateways import StatsD
+        >>> app = App("load", log="./data")
+        >>> app.gateway(StatsD(port=8125, topic="metrics"))
+        'metrics'
+        """
+        if any(one.name == gateway.name for one in self.gateways):
+            raise ArgumentInvalid(name="gateway", value=gateway.name, expected="one of another kind or topic")
+        self.gateways.append(gateway)
+        return gateway.topic
 
     @overload
     def topic(self, function: Function) -> Function: ...

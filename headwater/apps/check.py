@@ -58,7 +58,7 @@ def problems(app: App, *, start_spark: Callable[[], SparkSession] | None) -> lis
     with _empty_log(app, queries) as log:
         for one in app.captures:
             create_topics(log, one.config, tables[one.name])
-        found = list(_declaration_problems(app, queries, log))
+        found = list(_gateway_problems(app, log)) or list(_declaration_problems(app, queries, log))
         if found or start_spark is None:
             return found
         return list(_plan_problems(app, queries, log, start_spark()))
@@ -99,6 +99,14 @@ def _empty_log(app: App, queries: Sequence[Query]) -> Iterator[Log]:
                     compact=topic.compact,
                 )
         yield copy
+
+
+def _gateway_problems(app: App, log: Log) -> Iterator[Problem]:
+    for one in app.gateways:
+        try:
+            one.create_topics(log)
+        except HeadwaterError as error:
+            yield Problem(name=one.name, message=str(error))
 
 
 def _declaration_problems(app: App, queries: Sequence[Query], log: Log) -> Iterator[Problem]:

@@ -13,6 +13,8 @@ from headwater.apps.home import DeclaredQuery, Home
 from headwater.apps.status import Graph, Node, QueryStatus
 from headwater.capture import CaptureStore
 from headwater.errors import NotFound, did_you_mean
+from headwater.gateways import Gateway
+from headwater.gateways.report import GatewayReport, reports
 from headwater.log import Log
 
 
@@ -67,9 +69,10 @@ def picture(
     statuses: Mapping[str, QueryStatus] | None = None,
     labels: Mapping[str, str],
     captures: Mapping[str, Collection[str]] | None = None,
+    gateways: Iterable[Gateway | GatewayReport] = (),
 ) -> Graph:
     """Return the app as nodes and edges to draw; `labels` are second lines by the name of a topic, `captures` have the topics that
-    each capture writes: one is drawn if a query reads such a topic."""
+    each capture writes: one is drawn if a query reads such a topic. A gateway is drawn if its topic is."""
     statuses = statuses or {}
     views = {query.name for query in queries if query.kind == "view"}
     nodes: dict[str, Node] = {}
@@ -99,6 +102,11 @@ def picture(
             name = f"{query.name} → {sink}"
             nodes[name] = Node(name=name, kind="sink", label=guarantee)
             edges.append((node, name))
+    for gateway in gateways:
+        if gateway.topic in nodes:
+            node = f"gateway {gateway.name}"
+            nodes[node] = Node(name=node, kind="gateway", label=f"events {gateway.direction}")
+            edges.append((node, gateway.topic) if gateway.direction == "in" else (gateway.topic, node))
     return Graph(app=app, nodes=tuple(nodes.values()), edges=tuple(edges))
 
 
@@ -111,7 +119,14 @@ def picture_of(home: Home, log: Log, statuses: Sequence[QueryStatus]) -> Graph:
         with contextlib.suppress(NotFound):
             labels[name] = ", ".join(log.topic(name).schema.names)
     by_name = {one.name: one for one in reversed(statuses)}  # a version on trial comes after the active one
-    return picture(home.path.name, queries, statuses=by_name, labels=labels, captures=captured_topics(log))
+    return picture(
+        home.path.name,
+        queries,
+        statuses=by_name,
+        labels=labels,
+        captures=captured_topics(log),
+        gateways=reports(log),
+    )
 
 
 def captured_topics(log: Log) -> dict[str, list[str]]:

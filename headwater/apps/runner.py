@@ -32,6 +32,8 @@ from headwater.apps.supervision import SupervisedQuery
 from headwater.apps.view_maintenance import keep_output, kept_views, rebuild
 from headwater.engine.event_time import EVER
 from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.gateways import GatewayRunner
+from headwater.gateways.port import Direction
 from headwater.log import Log
 from headwater.log.port import Offsets
 from headwater.spark.session import is_lost, session
@@ -106,6 +108,8 @@ class Runner:
         self._given = spark
         self._capture_mode = captures
         self.captures: list[SupervisedCapture] = []
+        #: The gateways of the app; a bounded run runs none of them, for they have no end.
+        self.gateways: list[GatewayRunner] = []
         self._stop = threading.Event()
         # Any: a function, and its result.
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -140,6 +144,8 @@ class Runner:
             stack.enter_context(self.home.held(self.app.name, wait=self._standby))
             self.log: Log = stack.enter_context(self.app.open_log())
             self._declare_inputs()
+            self.gateways = [GatewayRunner(self.log, one, app=self.app.name, standby=True) for one in self.app.gateways]
+            stack.callback(self._stop_gateways)
             stack.enter_context(self._captured())
             self.queries = self._ordered()
             self._check_start()
@@ -156,6 +162,8 @@ class Runner:
         for topic in self.app.inputs:
             if topic.name not in self.log.topics():
                 self.log.create(topic.name, topic.schema, **topic.settings)
+        for gateway in self.app.gateways:
+            gateway.create_topics(self.log)
 
     @contextlib.contextmanager
     def _captured(self) -> Iterator[None]:
@@ -304,8 +312,10 @@ class Runner:
         self._supervisor = threading.get_ident()
         for capture in self.captures:
             capture.start()
+        self._start_gateways("in")
         if self._plan_first:
             self._plan_all()
+        self._start_gateways("out")  # the topics that they read may be outputs of queries
         self.replays.resume()
         while not self._stop.is_set():
             try:
@@ -317,6 +327,17 @@ class Runner:
                 raise
             if is_lost(self.spark):  # queries that are about to be started would wait for it for ever
                 raise SparkLost(app=self.app.name)
+
+    def _start_gateways(self, direction: Direction) -> None:
+        for one in self.gateways:
+            if one.gateway.direction == direction:
+                one.start()
+
+    def _stop_gateways(self) -> None:
+        for one in self.gateways:
+            one.request_stop()
+        for one in self.gateways:
+            one.stop()
 
     def _look_at_all(self) -> None:
         coming_up = sum(one.running is not None and one.running.is_coming_up for one in self.supervised.values())

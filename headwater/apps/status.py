@@ -72,10 +72,10 @@ def status_of(told: Mapping[str, Any]) -> QueryStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A topic, view, query, sink or capture in the picture of an app."""
+    """A topic, view, query, sink, capture or gateway in the picture of an app."""
 
     name: str
-    kind: Literal["topic", "view", "query", "sink", "capture"]
+    kind: Literal["topic", "view", "query", "sink", "capture", "gateway"]
     label: str = ""
     """A second line: the columns of a topic, the rate of a query."""
     state: State | None = None

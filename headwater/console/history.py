@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from headwater.console.history_store import HistoryStore, Key
     from headwater.log import Log
     from headwater.services.captures import Captures, CaptureStatus
+    from headwater.services.gateways import Gateways, GatewayStatus
     from headwater.services.queries import Queries
 
-Kind = Literal["topic", "group", "query", "capture", "queue", "log"]
+Kind = Literal["topic", "group", "query", "capture", "queue", "gateway", "log"]
 #: The series of all inputs together.
 TOTAL: tuple[Kind, str, str] = ("log", "", "rate")
 INTERVAL_SECONDS = 2.0
@@ -70,12 +71,14 @@ class History:
         log: Log,
         queries: Queries,
         captures: Captures | None = None,
+        gateways: Gateways | None = None,
         *,
         store: HistoryStore | None = None,
     ) -> None:
         self._log = log
         self._captures = captures
         self._captures_due = 0.0
+        self._gateways = gateways
         self._queries = queries
         self._store = store
         self._thread: threading.Thread | None = None
@@ -89,6 +92,7 @@ class History:
         self.lags: list[Lag] = []
         self.statuses: list[QueryStatus] = []
         self.captures: list[CaptureStatus] = []
+        self.gateways: list[GatewayStatus] = []
         self.running: list[str] = []
         """The apps that run, as far as they answered."""
         self.silent: list[str] = []
@@ -123,7 +127,7 @@ class History:
 
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
         `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch; captures `rate`, `delay`,
-        `pending` and `retained`, and `table.…` for the rates of their tables.
+        `pending` and `retained`, and `table.…` for the rates of their tables; gateways the rates of their counters by name.
         """
         series = self._series.get((kind, name, measure), ())
         with contextlib.suppress(RuntimeError):  # it grew during the copy
@@ -171,6 +175,7 @@ class History:
         # First, because queries say which topics are inputs. Waiting for apps of other processes costs this machine
         # nothing, so it does not count.
         went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]
+        went_well.append(self._succeeds(self._measure_gateways))
         began = time.monotonic()
         went_well += [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
@@ -317,6 +322,16 @@ class History:
             self._note("capture", one.name, now, values)
         known = {name for kind, name, _ in tuple(self._series) if kind == "capture"}
         self._forget("capture", known - {one.name for one in self.captures})
+
+    def _measure_gateways(self) -> None:
+        if self._gateways is None:
+            return
+        self.gateways = self._gateways.list_gateways()
+        now = time.time()
+        for one in self.gateways:
+            self._note("gateway", one.name, now, dict(one.per_second))
+        known = {name for kind, name, _ in tuple(self._series) if kind == "gateway"}
+        self._forget("gateway", known - {one.name for one in self.gateways})
 
     def _forget(self, kind: Kind, names: Set[str]) -> None:
         """Drop the series of what no longer exists: their number is bounded."""

@@ -20,6 +20,7 @@ from headwater.console.history_store import HistoryStore
 from headwater.console.pages import PATH
 from headwater.http.server import served_app
 from headwater.services.captures import Captures
+from headwater.services.gateways import Gateways
 from headwater.services.queries import Queries
 from headwater.services.tokens import Tokens
 
@@ -62,7 +63,9 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
 
     def mount(app: FastAPI) -> None:
         service = app.state.service
-        history = History(service.log, Queries(service), Captures(service), store=HistoryStore(service.log))
+        history = History(
+            service.log, Queries(service), Captures(service), Gateways(service), store=HistoryStore(service.log)
+        )
         use(
             Context(
                 host=service,

@@ -129,13 +129,13 @@ class Reporter:
         self._samples.append((now, status.counters))
         self._report = replace(
             self._report,
-            address=status.address or self._report.address,
+            address=_CREDENTIALS.sub("…@", status.address or self._report.address),
             state=status.state,
             at_us=time.time_ns() // 1000,
             counters=status.counters,
             per_second={name: (count - before.get(name, 0)) / seconds for name, count in status.counters.items()},
             restarts=status.restarts,
-            error=status.error,
+            error=_CREDENTIALS.sub("…@", status.error),
             error_us=status.error_us,
         )
         path = _path(self._log, self._report.name, "json")

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 
-from headwater.gateways.errors import AddressUnusable
+from headwater.errors import HeadwaterError, UsageError
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
 from headwater.gateways.report import REPORT_SECONDS, Reporter
 from headwater.log.port import Log
@@ -21,8 +21,8 @@ logger = logging.getLogger("headwater.gateways")
 class GatewayRunner:
     """One gateway at work: `start`, `stop`, `status`.
 
-    The first `start` raises if the gateway cannot be opened; with `standby` it retries an address that cannot be used yet. A later
-    failure is logged, shown in the status, and retried. Another process that runs a gateway of this name on the log is an error.
+    The first `start` raises if the gateway cannot be opened; with `standby` only if its settings are wrong: an address that
+    cannot be used yet is retried. A later failure is logged, shown in the status, and retried. Another process that runs a gateway of this name on the log is an error.
     """
 
     def __init__(self, log: Log, gateway: Gateway, *, app: str = "", standby: bool = False) -> None:
@@ -60,14 +60,11 @@ class GatewayRunner:
         self._reporter.acquire()
         try:
             self._open()
-        except AddressUnusable as error:
-            if not self._standby:
+        except BaseException as error:
+            if not self._standby or isinstance(error, UsageError) or not isinstance(error, HeadwaterError):
                 self._reporter.release()
                 raise
             self._failed(error)
-        except BaseException:
-            self._reporter.release()
-            raise
         for target, purpose in ((self._run, "run"), (self._report, "report")):
             name = f"headwater-gateway-{self.name}-{purpose}"
             self._threads.append(threading.Thread(target=target, name=name, daemon=True))

@@ -18,6 +18,7 @@ from headwater.capture import CaptureConfig, CaptureStore
 from headwater.capture.runner import CaptureRunner
 from headwater.console.kit.values import coloured
 from headwater.console.pages import screens
+from headwater.gateways import GatewayRunner, StatsD
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from tests.console.accessibility import TROUBLES
@@ -40,6 +41,7 @@ FOUND = [
     "/alerts/slow",
     "/dead-letters/orders",
     "/captures/shop",
+    "/gateways/statsd-metrics",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
@@ -56,6 +58,9 @@ def fill(log: Log) -> None:
     letter = DeadLetter(topic="orders", partition=0, offset=1, error="Bad", message=HOSTILE, row="{}", at_us=1)
     append_dead_letters(log, "orders", [letter])
     capture_a_shop(log)
+    runner = GatewayRunner(log, StatsD(port=0))
+    runner.start()
+    runner.stop()
 
 
 def capture_a_shop(log: Log) -> None:

@@ -49,6 +49,7 @@ _LIGHT = Colors(
         "view": ("#e6f6ed", "#16774a"),
         "sink": ("#fdf0e1", "#a3560b"),
         "capture": ("#e9f3f2", "#0b7a75"),
+        "gateway": ("#fbeaf2", "#a8316a"),
     },
     states={
         "waiting": "#55606e",
@@ -71,6 +72,7 @@ _DARK = Colors(
         "view": ("#0f3022", "#5fd09a"),
         "sink": ("#3a2610", "#f0ab5e"),
         "capture": ("#0f2b2a", "#3fbfb5"),
+        "gateway": ("#3a1528", "#f08dbb"),
     },
     states={
         "waiting": "#a5b1c0",

@@ -19,9 +19,16 @@ HEIGHT_MAX = 120
 #: Cells for a name and for its second line; the first pair that fits is drawn.
 SHAPES = ((24, 24), (20, 14), (18, 0), (12, 0))
 #: Corners by kind, so that boxes differ without colour: top left, top right, bottom left, bottom right.
-_CORNERS = {"topic": "┌┐└┘", "query": "╭╮╰╯", "view": "╔╗╚╝", "sink": "┏┓┗┛", "capture": "┏┓┗┛"}
-_EDGES = {"topic": ("─", "│"), "query": ("─", "│"), "view": ("═", "║"), "sink": ("━", "┃"), "capture": ("━", "┃")}
-_MARKS = {"topic": "≡", "query": "ƒ", "view": "▦", "sink": "▸", "capture": "◂"}
+_CORNERS = {"topic": "┌┐└┘", "query": "╭╮╰╯", "view": "╔╗╚╝", "sink": "┏┓┗┛", "capture": "┏┓┗┛", "gateway": "┏┓┗┛"}
+_EDGES = {
+    "topic": ("─", "│"),
+    "query": ("─", "│"),
+    "view": ("═", "║"),
+    "sink": ("━", "┃"),
+    "capture": ("━", "┃"),
+    "gateway": ("━", "┃"),
+}
+_MARKS = {"topic": "≡", "query": "ƒ", "view": "▦", "sink": "▸", "capture": "◂", "gateway": "⇄"}
 _DOTS = {"running": "●", "caught up": "●", "failed": "✗", "restarting": "↻", "stopped": "■"}
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 #: The character for each set of directions in which lines leave a place.
@@ -102,7 +109,14 @@ def kind_and_state(node: Node) -> str:
 def summary(graph: Graph) -> str:
     """Describe the graph in a sentence or two, for screen readers."""
     kinds = [(kind, sum(node.kind == kind for node in graph.nodes)) for kind in _MARKS]
-    names = {"topic": "topics", "query": "queries", "view": "views", "sink": "sinks", "capture": "captures"}
+    names = {
+        "topic": "topics",
+        "query": "queries",
+        "view": "views",
+        "sink": "sinks",
+        "capture": "captures",
+        "gateway": "gateways",
+    }
     counts = ", ".join(f"{count} {kind if count == 1 else names[kind]}" for kind, count in kinds if count)
     edges = "; ".join(f"{first} to {second}" for first, second in graph.edges)
     return f"{counts or 'Nothing'}. Rows flow from {edges}." if edges else f"{counts or 'Nothing'}."
@@ -216,7 +230,9 @@ def _draw_channel(
         upright = left + 1 + 2 * tracks.index(slot) if slot in tracks else left + 1
         _draw_fork(canvas, left, upright, right, row, targets)
         if isinstance(slot, str):
-            canvas.write(left - 1, row, {"view": "╟", "sink": "┠", "capture": "┠"}.get(nodes[slot].kind, "├"))
+            canvas.write(
+                left - 1, row, {"view": "╟", "sink": "┠", "capture": "┠", "gateway": "┠"}.get(nodes[slot].kind, "├")
+            )
     for slot in there:
         if isinstance(slot, str) and slot in columns.before:
             canvas.write(right, middle[slot], "▶")

@@ -102,7 +102,13 @@ def graph(
         captures = {
             one.name: [topic for topic, table in tables.items() if one[table] == topic] for one in loaded.captures
         }
-        drawn = picture(loaded.name, [DeclaredQuery.of(query) for query in queries], labels={}, captures=captures)
+        drawn = picture(
+            loaded.name,
+            [DeclaredQuery.of(query) for query in queries],
+            labels={},
+            captures=captures,
+            gateways=loaded.gateways,
+        )
     else:
         with session.services() as services:
             drawn = services.queries.graph(app)

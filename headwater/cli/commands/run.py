@@ -127,6 +127,8 @@ def work(session: Session, runner: Runner, *, until_caught_up: bool) -> None:
     session.say(f"{runner.app.name}: {counted(len(runner.queries), 'query')} on {runner.log.address}")
     if not until_caught_up:
         tell_address(session, runner.announced.address)
+    elif runner.gateways:
+        session.say(f"{counted(len(runner.gateways), 'gateway')} not run: gateways have no end.")
     start_spark(session, runner)
     before = {status.name: status.rows_total for status in runner.statuses()}
     with displayed(session, runner):
@@ -197,10 +199,12 @@ def displayed(session: Session, runner: Runner) -> Iterator[None]:
         with Display(session, title=f"{runner.app.name} on {runner.log.address}") as display:
             told: dict[str, Trouble] = {}
             errors: dict[str, str] = {}
+            addresses: dict[str, str] = {}
             while not done.wait(SHOW_SECONDS):
                 display.show(runner.statuses())
                 _report_failures(session, runner, told)
                 _report_captures(session, runner, errors)
+                _report_gateways(session, runner, addresses, errors)
             display.show(runner.statuses())
 
     thread = threading.Thread(target=show, name="headwater-display", daemon=True)
@@ -230,6 +234,18 @@ def _report_captures(session: Session, runner: Runner, told: dict[str, str]) -> 
         if one.error and told.get(one.name) != one.error:
             session.warn(f"capture {one.name}: {one.error}")
         told[one.name] = one.error
+
+
+def _report_gateways(session: Session, runner: Runner, addresses: dict[str, str], told: dict[str, str]) -> None:
+    """Report each new address and each new error of a gateway once."""
+    for one in runner.gateways:
+        if one.address and addresses.get(one.name) != one.address:
+            addresses[one.name] = one.address
+            session.say(f"gateway {one.name}: {one.address}")
+        error = one.status().error
+        if error and told.get(one.name) != error:
+            session.warn(f"gateway {one.name}: {error}")
+        told[one.name] = error
 
 
 @contextlib.contextmanager

@@ -15,8 +15,9 @@ from headwater.console.queries.status import by_node, delay_of
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Lag
 from headwater.services.captures import CaptureStatus
+from headwater.services.gateways import GatewayStatus
 
-Kind = Literal["topic", "query", "view", "sink", "group", "capture"]
+Kind = Literal["topic", "query", "view", "sink", "group", "capture", "gateway"]
 Edge = tuple[str, str]
 #: Groups are drawn up to this number; a log may have thousands.
 GROUPS_MAX = 60
@@ -28,6 +29,7 @@ PAGES = {
     "group": "groups",
     "sink": "queries",
     "capture": "captures",
+    "gateway": "gateways",
 }
 #: What the node of a dead-letter topic says of it.
 DEAD_LETTERS = "dead letters"
@@ -43,6 +45,8 @@ LOOKS = {
 }
 #: The same of the states of a capture that a process runs.
 CAPTURE_LOOKS = {"new": "starting", "snapshot": "on", "streaming": "on", "restarting": "warn", "unreachable": "bad"}
+#: The same of the states of a gateway.
+GATEWAY_LOOKS = {"running": "on", "failed": "warn", "stopped": "off", "killed": "bad"}
 #: The busiest query is marked from this share of the time on; below it there is no bottleneck.
 BUSY_MIN = 0.25
 
@@ -104,6 +108,7 @@ def flow_of(
     lags: Sequence[Lag] = (),
     topics: Iterable[str] = (),
     captures: Sequence[CaptureStatus] = (),
+    gateways: Sequence[GatewayStatus] = (),
     sees: Callable[[str], bool] = lambda _: True,
 ) -> Flow:
     """The graph of all apps. It leaves out topics that the caller may not see, and topics without a reader or a writer unless
@@ -117,6 +122,7 @@ def flow_of(
     _add_dead_letters(statuses, known, stations, edges, side_outputs)
     _add_groups(lags, stations, edges)
     _add_captures(captures, stations, edges)
+    _add_gateways(gateways, stations, edges)
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
@@ -128,14 +134,14 @@ def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
     """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
     kept = {id for id, station in flow.stations.items() if station.kind in ("topic", "view") and sees(station.name)}
     beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
-    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group", "capture")}
+    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group", "capture", "gateway")}
     return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
 def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None], side_outputs: set[Edge]) -> None:
     ids: dict[str, str] = {}
     for node in graph.nodes:
-        if node.kind == "capture":  # captures belong to the log
+        if node.kind in ("capture", "gateway"):  # they belong to the log
             continue
         name = node.name.removesuffix("()") if node.kind == "query" else node.name
         place = "topic" if node.kind in ("topic", "view") else node.kind
@@ -147,7 +153,7 @@ def _add_app(graph: Graph, stations: dict[str, Station], edges: dict[Edge, None]
         under = "" if node.kind == "query" else node.label
         stations[id] = Station(id=id, kind=node.kind, name=name, app=graph.app, under=under)
     for first, second in graph.edges:
-        if first not in ids:
+        if first not in ids or second not in ids:
             continue
         edge = (ids[first], ids[second])
         edges[edge] = None
@@ -192,6 +198,14 @@ def _add_captures(captures: Sequence[CaptureStatus], stations: dict[str, Station
             topic = f"topic:{table.topic}"
             stations.setdefault(topic, Station(id=topic, kind="topic", name=table.topic))
             edges[(id, topic)] = None
+
+
+def _add_gateways(gateways: Sequence[GatewayStatus], stations: dict[str, Station], edges: dict[Edge, None]) -> None:
+    for one in gateways:
+        id, topic = f"gateway:{one.name}", f"topic:{one.topic}"
+        stations[id] = Station(id=id, kind="gateway", name=one.name, under=one.address)
+        stations.setdefault(topic, Station(id=topic, kind="topic", name=one.topic))
+        edges[(id, topic) if one.direction == "in" else (topic, id)] = None
 
 
 def around(flow: Flow, id: str, *, hops: int) -> Flow:
@@ -240,6 +254,8 @@ def numbers_of(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
             nodes[id] = NodeNumbers(rate=rate, first="reads by itself", second=f"{short(lag)} behind", state=state)
         elif station.kind == "capture":
             nodes[id] = _capture(next((one for one in history.captures if one.name == station.name), None))
+        elif station.kind == "gateway":
+            nodes[id] = _gateway(next((one for one in history.gateways if one.name == station.name), None))
         elif station.kind == "sink":
             nodes[id] = NodeNumbers(rate=rate, first=f"{short(rate)} rows/s", second=station.under)
         else:
@@ -259,7 +275,7 @@ def rates_of(flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[st
         if first.kind == "query" and second.kind == "sink":
             status = statuses.get(first.id)
             return 0.0 if status is None else status.rows_per_second
-        name = second.name if first.kind in ("query", "capture") else first.name
+        name = second.name if first.kind in ("query", "capture", "gateway") else first.name
         return topics[name].rate if name in topics else 0.0
 
     return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}
@@ -294,6 +310,19 @@ def _capture(status: CaptureStatus | None) -> NodeNumbers:
     first = f"{short(status.rows_per_second)} rows/s" if look == "on" else status.state if status.running else "not run"
     delay = "" if status.delay_seconds is None else f"{span(status.delay_seconds)} behind"
     return NodeNumbers(rate=status.rows_per_second, first=first, second=delay, state=look, waits=bool(status.pending))
+
+
+def _gateway(status: GatewayStatus | None) -> NodeNumbers:
+    if status is None:
+        return NodeNumbers(first="not there", state="off")
+    rate = status.per_second.get("appended", 0.0)
+    gone = status.lost + status.rejected
+    return NodeNumbers(
+        rate=rate,
+        first=f"{short(rate)} rows/s" if status.state == "running" else status.state,
+        second=f"{short(gone)} lost, rejected" if gone else "",
+        state=GATEWAY_LOOKS[status.state],
+    )
 
 
 def _query(status: QueryStatus | None, *, out: float, busiest: bool) -> NodeNumbers:

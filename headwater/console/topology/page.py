@@ -32,6 +32,7 @@ ICONS = {
     "sink": "output",
     "group": "group",
     "capture": "cable",
+    "gateway": "settings_input_antenna",
 }
 #: The size of a node, as `graph.js` and the stylesheet draw it.
 NODE_WIDTH = 208.0
@@ -117,7 +118,16 @@ class TopologyPage(LivePage[TopologyContent]):
         topics = [name for name in history.topics if sees(name)]
         # Captures belong to the whole log: only callers who see all of it see them.
         captures = history.captures if self._visit.caller.may("read", "*") else []
-        whole = flow_of(graphs, history.statuses, lags=history.lags, topics=topics, captures=captures, sees=sees)
+        gateways = history.gateways if self._visit.caller.may("read", "*") else []
+        whole = flow_of(
+            graphs,
+            history.statuses,
+            lags=history.lags,
+            topics=topics,
+            captures=captures,
+            gateways=gateways,
+            sees=sees,
+        )
         shown, centre = self._part(whole)
         sizes = tuple((id, NODE_WIDTH, HEIGHTS.get(station.kind, HEIGHT)) for id, station in shown.stations.items())
         series = {id: name for id, (_, name) in by_node(history.statuses).items()}
@@ -208,7 +218,9 @@ class TopologyPage(LivePage[TopologyContent]):
             if centre is not None:
                 self._note_part(centre, total)
             elif has_no_app:
-                note("No app has run on this log, so only topics, captures and the groups that read are drawn.")
+                note(
+                    "No app has run on this log, so only topics, captures, gateways and the groups that read are drawn."
+                )
 
     def _note_part(self, centre: Station, total: int) -> None:
         with block("note info"), block("row-flex grow"):

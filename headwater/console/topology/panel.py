@@ -19,6 +19,7 @@ from headwater.console.kit.words import ago, count, duration, short, size, span
 from headwater.console.queries.status import TONES, by_node, delay_of, state_size
 from headwater.console.topology.flow import Flow, Kind, Station
 from headwater.services.captures import CaptureStatus
+from headwater.services.gateways import GatewayStatus
 
 #: The names of the links to the pages of the kinds.
 PAGES: dict[Kind, str] = {
@@ -28,6 +29,7 @@ PAGES: dict[Kind, str] = {
     "group": "Open the group",
     "sink": "Open its query",
     "capture": "Open the capture",
+    "gateway": "Open the gateway",
 }
 #: The charts of each kind: the measure, and its label.
 CHARTS: dict[Kind, dict[str, str]] = {
@@ -37,6 +39,7 @@ CHARTS: dict[Kind, dict[str, str]] = {
     "group": {"lag": "Lag in rows"},
     "sink": {},
     "capture": {"rate": "Rows a second", "delay": "Delay in seconds"},
+    "gateway": {"appended": "Rows a second"},
 }
 #: What the history measures of each kind; a view is a topic to it.
 MEASURED: dict[Kind, SeriesKind] = {
@@ -45,6 +48,7 @@ MEASURED: dict[Kind, SeriesKind] = {
     "query": "query",
     "group": "group",
     "capture": "capture",
+    "gateway": "gateway",
 }
 SHOWN_MAX = 12
 
@@ -83,7 +87,7 @@ class NodePanel:
                 with block("stack tight"):
                     subtitle(label, level=3)
                     self._charts[measure] = LineChart(label=label, dark=self._visit.dark, height=110)
-            is_query = station.kind in ("query", "capture")
+            is_query = station.kind in ("query", "capture", "gateway")
             if station.kind != "capture":
                 _neighbours("Reads from" if is_query else "Written by", flow.before(station.id), flow)
             _neighbours("Writes" if is_query else "Read by", flow.after(station.id), flow)
@@ -123,6 +127,8 @@ class NodePanel:
             return {"Guarantee": station.under or "–"}
         if station.kind == "capture":
             return _capture_facts(next((one for one in self._history.captures if one.name == station.name), None))
+        if station.kind == "gateway":
+            return _gateway_facts(next((one for one in self._history.gateways if one.name == station.name), None))
         if station.kind == "group":
             lags = [lag for lag in self._history.lags if lag.group == station.name]
             return {
@@ -152,6 +158,19 @@ def _capture_facts(status: CaptureStatus | None) -> dict[str, str]:
         "Pending": pending_of(status),
         "Rows": count(status.rows),
         "Database": status.url,
+    }
+
+
+def _gateway_facts(status: GatewayStatus | None) -> dict[str, str]:
+    if status is None:
+        return {"": "It is not there any more."}
+    return {
+        "State": status.state,
+        "Address": status.address,
+        "Received": count(status.received),
+        "Appended": count(status.appended),
+        "Rejected": count(status.rejected),
+        "Lost": count(status.lost),
     }
 
 
