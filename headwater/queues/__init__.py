@@ -6,8 +6,9 @@ from headwater.queues.exchange import Binding, Exchange, exchanges
 from headwater.queues.group import QueueConsumer
 from headwater.queues.message import Message, Outgoing
 from headwater.queues.publisher import Publisher
-from headwater.queues.queue import Queue, QueueStats, delete_queue, open_queue, queues
+from headwater.queues.queue import Queue, delete_queue, open_queue, queues
 from headwater.queues.retry import Retry
+from headwater.queues.stats import QueueStats
 from headwater.queues.transaction import QueueTransaction
 from headwater.queues.worker import Worker, worker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict, get_args
@@ -41,6 +42,7 @@ class QueueSettings(TypedDict, total=False):
     ttl: Duration | None
     expired: Expired
     deduplicate: Duration | None
+    delete_acknowledged: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,7 @@ class QueueConfig:
     `count` is the rule of the delivery count: each acquisition counts, as in KIP-932, or failures only, as in RabbitMQ.
     A message that was delivered `attempts_max` times becomes a dead letter. With `ordered`, messages of one key are
     delivered one after the other, also through redelivery. `deduplicate` is the time in which an id is accepted once.
+    With `delete_acknowledged` a message is deleted, segment by segment, once all groups are done with it.
 
     >>> QueueConfig(lease="1 minute", ordered=True).lease
     60.0
@@ -71,6 +74,7 @@ class QueueConfig:
     ttl: Duration | None = None
     expired: Expired = "dead_letter"
     deduplicate: Duration | None = None
+    delete_acknowledged: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in _CHOICES.items():
@@ -122,15 +126,21 @@ class Settings:
         self._log = log
         self._rows: dict[tuple[str, str], Any] = {}
         self._next = 0
+        self._lock = threading.Lock()
+
+    def has_changed(self) -> bool:
+        """Whether there are rows that `all` has not returned yet."""
+        return self._log.end_offsets(SETTINGS_TOPIC)[0] > self._next
 
     def all(self, kind: str) -> dict[str, Any]:
         """The values of a kind by name; each call reads the new rows first."""
-        if self._log.topics(SETTINGS_TOPIC, internal=True):
-            for batch in self._log.read(SETTINGS_TOPIC, start={0: self._next}).batches():
-                for row in batch.rows():
-                    self._rows[row["kind"], row["name"]] = orjson.loads(row["value"])
-                self._next = batch.offset_next
-        return {name: value for (each, name), value in self._rows.items() if each == kind and value is not None}
+        with self._lock:
+            if (self._next or self._log.topics(SETTINGS_TOPIC, internal=True)) and self.has_changed():
+                for batch in self._log.read(SETTINGS_TOPIC, start={0: self._next}).batches():
+                    for row in batch.rows():
+                        self._rows[row["kind"], row["name"]] = orjson.loads(row["value"])
+                    self._next = batch.offset_next
+            return {name: value for (each, name), value in self._rows.items() if each == kind and value is not None}
 
     # Any: a JSON value; None deletes it.
     def set(self, kind: str, name: str, value: Any) -> None:
@@ -140,6 +150,9 @@ class Settings:
                     name=SETTINGS_TOPIC,
                     id="90e0e5" + "0" * 26,
                     schema=parse_schema("kind string not null, name string not null, value string not null"),
+                    key=("kind", "name"),
+                    compact=True,
+                    segment_bytes_max=1024 * 1024,
                     created_us=self._log.clock.now_us(),
                 )
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.errors import Conflict, LogError
+from headwater.errors import Conflict, LogError, StorageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -40,3 +40,13 @@ class QueueFull(LogError):
     http_status: ClassVar[int] = 503
     problem = "Queue {queue!r} holds its maximum of {length_max} messages; nothing of this call was put. Try again in {seconds:.1f} s."
     remedy = "Add workers, raise `length_max`, or choose `overflow='drop_oldest'` if messages may be lost."
+
+
+@dataclass(eq=False, kw_only=True)
+class IndexDamaged(StorageError):
+    """The index file of a queue is damaged. It has been built again from the journal; leases are lost."""
+
+    path: str
+    why: str
+    problem = "The index {path} was damaged: {why}. It has been built again from the queue's journal."
+    remedy = "Call again. Messages that workers held are delivered once more; check the disk."

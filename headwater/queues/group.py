@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,21 +17,24 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from headwater.errors import NotFound
 from headwater.faults import reach
 from headwater.filelock import FileLock, is_locked
-from headwater.log import Log
+from headwater.log import Log, Offsets
 from headwater.log.errors import OffsetExpired
 from headwater.queues.config import QueueConfig
 from headwater.queues.dead_letters import DeadMessage, write_dead_letters
-from headwater.queues.errors import LeaseLost
+from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.index import Entry, Index
-from headwater.queues.journal import DONE, Event, Journal
+from headwater.queues.journal import DONE, SNAPSHOT, Event, Journal
 from headwater.queues.message import Message, Place, Stored, decode
 
 #: Rows that one call looks through at most; the next call continues.
 SCAN_ROWS_MAX = 65_536
 #: Messages that wait for an earlier one of their key; then the cursor stops.
 BLOCKED_MAX = 100_000
+#: Rows of the journal after which a group writes a snapshot, so that earlier rows can be deleted.
+SNAPSHOT_ROWS = 50_000
 #: The name of a consumer that is held by the lease's time only begins with this.
 EXTERNAL = "@"
 
@@ -48,6 +50,8 @@ class Idle(NamedTuple):
     event_us: int | None
     #: Whether the death of another process could free messages.
     others: bool
+    #: Whether the call has looked through as many rows as it may, and there are others.
+    unread: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +73,15 @@ class _Delivery:
     picked: list[tuple[Stored, int]] = field(default_factory=list)
     dead: list[DeadMessage] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    unread: bool = False
 
 
 class Group:
     """The state of one group, shared by all processes of this machine."""
 
-    def __init__(
-        self, log: Log, queue: str, group: str, *, config: Callable[[], QueueConfig], folder: Path, schema: pa.Schema
-    ) -> None:
+    def __init__(self, log: Log, queue: str, group: str, *, config: Callable[[], QueueConfig], folder: Path) -> None:
         self._log, self._queue, self.name = log, queue, group
         self._config = config
-        self._schema = schema
         self._consumers = folder.parent / "consumers"
         folder.mkdir(parents=True, exist_ok=True)
         self._consumers.mkdir(parents=True, exist_ok=True)
@@ -87,6 +89,9 @@ class Group:
         self._lock = FileLock(folder / f"{group}.lock", seconds_max=log.config.lock_seconds_max)
         self.journal = Journal(log, queue, group)
         self._cursors: dict[int, Any] = {}
+        self._maintained = 0
+        #: Whether `claim_maintenance` should be called.
+        self.maintenance_due = False
         with self._lock:
             self._index = self._open_index()
 
@@ -95,58 +100,82 @@ class Group:
             self._index.close()
         self._lock.close()
 
+    def remove(self) -> None:
+        """Delete the index file."""
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
     # -- the index and the journal ------------------------------------------------------------------------------------
 
     def _open_index(self) -> Index:
-        try:
+        self.journal.flush()  # rows that are written but not confirmed count
+        with contextlib.suppress(IndexDamaged):
             index = Index(self._path)
-            self.journal.flush()  # rows that are written but not confirmed count
-            if index.get("journal_next") <= self.journal.end():
+            journal_next, ends = index.get("journal_next"), self._log.end_offsets(self._queue)
+            # After a power failure or a restored copy, the index may be ahead of its topics, or the journal of the index.
+            if (not journal_next or self.journal.start() <= journal_next <= self.journal.end()) and all(
+                cursor <= ends.get(partition, 0) for partition, cursor in index.cursors().items()
+            ):
                 return index
             index.close()
-        except sqlite3.DatabaseError:
-            pass
         return self._rebuilt()
 
     def _rebuilt(self) -> Index:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        self.remove()
         return Index(self._path)
 
     @contextlib.contextmanager
     def changes(self) -> Iterator[Index]:
         """The index, in a transaction, up to date with the journal."""
         with self._lock:
+            if not self._index.is_current():  # built again by another process, or the queue was deleted
+                self._index.close()
+                if not self._path.parent.is_dir():
+                    raise NotFound(kind="queue", name=self._queue)
+                self._index = self._open_index()
             try:
                 with self._index.transaction():
                     self._catch_up()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and "lock" in str(error):
-                    raise
+            except IndexDamaged:
                 self._index.close()
                 self._index = self._rebuilt()
                 with self._index.transaction():
                     self._catch_up()
-            with self._index.transaction():
-                yield self._index
+            try:
+                with self._index.transaction():
+                    yield self._index
+            except IndexDamaged:
+                self._index.close()
+                self._index = self._rebuilt()
+                raise
 
     def _catch_up(self) -> None:
         index = self._index
-        known = index.cursors()
-        for partition, start in self._log.start_offsets(self._queue).items():
-            if known.get(partition, -1) < start:
+        known, starts = index.cursors(), self._log.start_offsets(self._queue)
+        for partition, start in starts.items():
+            cursor = known.get(partition)
+            if cursor is None or cursor < start:
+                if cursor is not None:  # retention has deleted messages that the group did not take
+                    index.add("expired", start - cursor - len(index.done_between(partition, cursor, start)))
+                    index.forget_done(partition, start)
                 index.set_cursor(partition, start)
-        for events, journal_next in self.journal.since(index.get("journal_next")):
+        known_to = index.get("journal_next")
+        for events, journal_next in self.journal.since(known_to):
             for kind, some in itertools.groupby(events, key=lambda event: event.event):
-                self._apply(kind, list(some))
+                if not known_to or kind not in SNAPSHOT:  # an index that is not new knows what the snapshot says
+                    self._apply(kind, list(some), starts)
             index.store("journal_next", journal_next)
 
-    def _apply(self, kind: str, events: list[Event]) -> None:
+    def _apply(self, kind: str, events: list[Event], starts: Offsets) -> None:
         index = self._index
         if kind in ("pause", "resume"):
             index.store("paused", int(kind == "pause"))
-        elif kind == "reset":
-            index.reset({event.partition: event.offset for event in events})
+        elif kind in ("reset", "cursor"):
+            index.reset({each.partition: max(each.offset, starts[each.partition]) for each in events})
+        elif kind == "done":
+            index.mark_done([Place(event.partition, event.offset) for event in events])
+        elif kind == "kept":
+            self._keep(events)
         elif kind in DONE:
             self._finish(kind, [Place(event.partition, event.offset) for event in events])
         else:
@@ -155,9 +184,55 @@ class Group:
                 place = Place(event.partition, event.offset)
                 if index.entry(place) is None and event.offset >= cursors[event.partition]:
                     index.mark_done([place])
-                    key = self._read([place])[place].message.key if self._config().ordered else None
-                    index.park(*place, ready_at_us=event.ready_at_us, key=key, blocked=False)
+                    self._keep([event])
                 index.give_back(place, ready_at_us=event.ready_at_us, attempts=event.attempts)
+
+    def _keep(self, events: list[Event]) -> None:
+        """Add messages before the cursor that an index which is built again does not know, in the order of offsets."""
+        index = self._index
+        ordered = self._config().ordered
+        rows = self._read([Place(event.partition, event.offset) for event in events]) if ordered else {}
+        for event in events:
+            place = Place(event.partition, event.offset)
+            key = rows[place].message.key if place in rows else None
+            blocked = key is not None and index.has_key(event.partition, key)
+            index.park(*place, ready_at_us=event.ready_at_us, key=key, blocked=blocked, attempts=event.attempts)
+
+    # -- what the journal has to keep ---------------------------------------------------------------------------------
+
+    def claim_maintenance(self) -> bool:
+        """Whether the journal has grown so much that this process should call `snapshot` for all groups."""
+        if not self.maintenance_due:
+            return False
+        self.maintenance_due = False
+        with self.changes() as index:
+            journal_next = index.get("journal_next")
+            due = journal_next - index.get("maintained") >= SNAPSHOT_ROWS
+            self._maintained = journal_next if due else index.get("maintained")
+            index.store("maintained", self._maintained)
+        return bool(due)
+
+    def snapshot(self, *, force: bool) -> tuple[int, Offsets]:
+        """The first row of the journal that the group needs, and the first message of each partition.
+
+        If it needs many rows, and more than twice as many as it has unfinished messages, what the index knows is appended
+        to the journal first, so that an index that is lost is built from there.
+        """
+        with self.changes() as index:
+            needed, cursors = index.get("snapshot"), index.cursors()
+            rows_min = 1 if force else max(SNAPSHOT_ROWS, 2 * index.unfinished_count())
+            if index.get("journal_next") - needed >= rows_min:
+                events = [Event("cursor", partition, cursor) for partition, cursor in cursors.items()]
+                events += [Event("done", *place) for place in index.done()]
+                events += [Event("kept", *row) for row in index.unfinished()]
+                events.append(Event("pause" if index.get("paused") else "resume"))
+                # Durable before the index says so: the rows before it will be deleted.
+                journal_next = self.journal.append(events, durable=True)
+                needed = journal_next - len(events)
+                index.store("snapshot", needed)
+                index.store("journal_next", journal_next)
+            floors = {partition: index.floor(partition, cursor) for partition, cursor in cursors.items()}
+        return needed, floors
 
     def _finish(self, kind: str, places: list[Place]) -> None:
         """Delete messages that the group is done with, and let the next ones of their keys follow."""
@@ -180,6 +255,8 @@ class Group:
             journal_next = self.journal.append(events)
             reach("queue.journal_written")
             self._index.store("journal_next", journal_next)
+            if journal_next - self._maintained >= SNAPSHOT_ROWS:
+                self.maintenance_due = True
 
     def _write_dead(self, dead: Sequence[DeadMessage]) -> None:
         """Write dead letters and their events in one transaction of the log."""
@@ -212,7 +289,8 @@ class Group:
             index.add("delivered", len(delivery.picked))
             index.add("redelivered", sum(attempt > 1 for _, attempt in delivery.picked))
             others = any(name != owner and not name.startswith(EXTERNAL) for name in index.owners())
-            idle = Idle(ends, index.get("journal_next"), None if delivery.picked else index.next_event_us(), others)
+            event_us = None if delivery.picked else index.next_event_us(ends, delivery.now_us)
+            idle = Idle(ends, index.get("journal_next"), event_us, others, delivery.unread)
         if delivery.events:
             self.journal.flush()
         messages = []
@@ -255,6 +333,7 @@ class Group:
             for entry in held:
                 self._fail(entry, delivery, error="WorkerDied", reason=f"worker {other} died", delay_us=0)
             index.forget_owner(other)
+            path.unlink(missing_ok=True)
 
     def _fail(
         self, entry: Entry, delivery: _Delivery, *, error: str, reason: str, delay_us: int, trace: str = ""
@@ -311,7 +390,12 @@ class Group:
             chunk = min(max(chunk * 4, missing), SCAN_ROWS_MAX)
             position, done = cursor, index.done_between(partition, cursor, cursor + chunk)
             parked: list[tuple[int, int, int, str | None]] = []
-            for data, offset_next in self._rows_at(partition, cursor, chunk):
+            try:
+                batches = self._rows_at(partition, cursor, chunk)
+            except OffsetExpired:  # retention was quicker; the next call begins at the new start
+                delivery.unread = True
+                break
+            for data, offset_next in batches:
                 plain = not done and self._is_plain(data, config)
                 for stored in decode(data.slice(0, missing) if plain else data, config, None):
                     message = stored.message
@@ -347,6 +431,7 @@ class Group:
             if position == cursor:  # nothing is visible here
                 break
             cursor = position
+        delivery.unread |= cursor - start >= SCAN_ROWS_MAX
         if cursor != start:
             index.lease_new(fresh, token=token, owner=owner, until_us=until)
             index.set_cursor(partition, cursor)
@@ -489,21 +574,35 @@ class Group:
             raise LeaseLost(queue=self._queue, group=self.name, receipts=receipts)
 
     def drop_oldest(self, count: int) -> None:
-        """Drop waiting messages, the oldest of the lowest priority first."""
-        owner = f"{EXTERNAL}overflow"
-        messages, _ = self.take(count, lease_us=60_000_000, owner=owner, queue=None)
+        """Drop messages that no worker holds: those that wait, the oldest of the lowest priority first, then scheduled ones."""
         with self.changes() as index:
-            index.forget_owner(owner)
-            places = [message.place for message in messages]
-            self._finish("drop", places)
-            self._record([Event("drop", *place) for place in places])
+            delivery = _Delivery(self._log.clock.now_us())
+            lease = (1, f"{EXTERNAL}overflow", delivery.now_us)  # no process sees it: all is one change of the index
+            dropped = 0
+            for partition, end in sorted(self._log.end_offsets(self._queue).items()):
+                while dropped < count:
+                    wanted = count - dropped
+                    self._pick_again(partition, wanted, delivery, lease)
+                    if len(delivery.picked) < wanted:
+                        self._pick_new(partition, wanted, end, delivery, lease)
+                    places = [stored.message.place for stored, _ in delivery.picked]
+                    places = places or index.scheduled(partition, count=wanted)
+                    if not places:
+                        break
+                    delivery.picked.clear()
+                    self._finish("drop", places)
+                    delivery.events += [Event("drop", *place) for place in places]
+                    dropped += len(places)
+            self._record(delivery.events)
+            self._write_dead(delivery.dead)
         self.journal.flush()
 
     def announce(self, events: Sequence[Event]) -> None:
         """Append events such as `pause` and `reset`, and apply them."""
         with self.changes():
+            starts = self._log.start_offsets(self._queue)
             for kind, some in itertools.groupby(events, key=lambda event: event.event):
-                self._apply(kind, list(some))
+                self._apply(kind, list(some), starts)
             self._record(events)
         self.journal.flush()
 

@@ -19,9 +19,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headwater.errors import HeadwaterError, Locked
+from headwater.log.errors import DiskFull, FileCorrupt
+from headwater.queues.errors import IndexDamaged
 from headwater.queues.message import Place
 
-FORMAT = 1
+FORMAT = 2
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE cursors(partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);
@@ -31,6 +36,7 @@ CREATE TABLE messages(
     PRIMARY KEY (partition, offset)
 ) WITHOUT ROWID;
 CREATE INDEX ready ON messages(partition, ready_at, offset) WHERE token IS NULL AND blocked = 0;
+CREATE INDEX blocked ON messages(partition) WHERE blocked = 1;
 CREATE INDEX leased ON messages(lease_until) WHERE token IS NOT NULL;
 CREATE INDEX owned ON messages(owner) WHERE token IS NOT NULL;
 CREATE INDEX keyed ON messages(partition, key, offset) WHERE key IS NOT NULL;
@@ -55,9 +61,13 @@ class Index:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = self._open()
+        self._file = path.stat().st_ino
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30.0)
+        try:
+            database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30.0)
+        except sqlite3.Error as error:
+            raise problem_of(error, self.path) from error
         try:
             # The journal is synced; after a power failure an older state of the index is enough.
             database.execute("PRAGMA journal_mode = WAL")
@@ -66,21 +76,38 @@ class Index:
             if version == 0:
                 database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
             elif version != FORMAT:
-                raise sqlite3.DatabaseError(f"index format {version}")
-        except sqlite3.Error:
+                raise IndexDamaged(path=str(self.path), why=f"it has format {version}, not {FORMAT}")
+        except sqlite3.Error as error:
+            database.close()
+            raise problem_of(error, self.path) from error
+        except IndexDamaged:
             database.close()
             raise
         return database
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise problem_of(error, self.path) from error
         except BaseException:
-            self._db.execute("ROLLBACK")
+            self._roll_back()
             raise
-        self._db.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # SQLite has done it already
+            self._db.execute("ROLLBACK")
+
+    def is_current(self) -> bool:
+        """Whether the open file still has its name: another process builds a damaged index again under the same name."""
+        try:
+            return self.path.stat().st_ino == self._file
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         self._db.close()
@@ -110,9 +137,9 @@ class Index:
 
     def reset(self, cursors: dict[int, int]) -> None:
         """Forget all messages; those from the cursors on wait."""
-        for table in ("messages", "done", "cursors"):
+        for table in ("messages", "done"):
             self._db.execute(f"DELETE FROM {table}")  # a name of this module
-        self._db.executemany("INSERT INTO cursors VALUES (?, ?)", cursors.items())
+        self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", cursors.items())
 
     # -- delivery -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +151,11 @@ class Index:
             (partition, now_us, count),
         )
         return [Entry(*row) for row in rows]
+
+    def scheduled(self, partition: int, *, count: int) -> list[Place]:
+        """Messages that are not leased, the oldest first."""
+        query = "SELECT partition, offset FROM messages WHERE token IS NULL AND partition = ? ORDER BY offset LIMIT ?"
+        return [Place(*row) for row in self._db.execute(query, (partition, count))]
 
     def lease_new(
         self, rows: Iterable[tuple[int, int, str | None, int]], *, token: int, owner: str, until_us: int
@@ -141,11 +173,13 @@ class Index:
             [(token, owner, until_us, acquired, *place) for place in places],
         )
 
-    def park(self, partition: int, offset: int, *, ready_at_us: int, key: str | None, blocked: bool) -> None:
+    def park(
+        self, partition: int, offset: int, *, ready_at_us: int, key: str | None, blocked: bool, attempts: int = 0
+    ) -> None:
         """Add a message that is scheduled, or blocked by an earlier message of its key."""
         self._db.execute(
-            "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts, blocked) VALUES (?, ?, ?, ?, 0, ?)",
-            (partition, offset, ready_at_us, key, blocked),
+            "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts, blocked) VALUES (?, ?, ?, ?, ?, ?)",
+            (partition, offset, ready_at_us, key, attempts, blocked),
         )
 
     def park_many(self, rows: Sequence[tuple[int, int, int, str | None]]) -> None:
@@ -242,6 +276,26 @@ class Index:
         query = "SELECT count(*) FROM messages WHERE token IS NOT NULL AND owner = ?"
         return int(self._db.execute(query, (owner,)).fetchone()[0])
 
+    # -- what the journal has to keep ----------------------------------------------------------------------------------
+
+    def unfinished_count(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM messages").fetchone()[0])
+
+    def unfinished(self) -> list[tuple[int, int, int, int]]:
+        """All messages before the cursors, in order: (partition, offset, attempts, ready_at)."""
+        query = "SELECT partition, offset, attempts, ready_at FROM messages ORDER BY partition, offset"
+        return self._db.execute(query).fetchall()
+
+    def done(self) -> list[Place]:
+        """The messages behind the cursors that the group is done with."""
+        return [Place(*row) for row in self._db.execute("SELECT partition, offset FROM done")]
+
+    def floor(self, partition: int, cursor: int) -> int:
+        """The offset before which the group is done with all messages of a partition."""
+        query = "SELECT min(offset) FROM messages WHERE partition = ?"
+        first = self._db.execute(query, (partition,)).fetchone()[0]
+        return cursor if first is None else min(cursor, first)
+
     # -- consumers ----------------------------------------------------------------------------------------------------
 
     def owners(self) -> dict[str, int]:
@@ -264,13 +318,15 @@ class Index:
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
-    def next_event_us(self) -> int | None:
+    def next_event_us(self, partitions: Iterable[int], now_us: int) -> int | None:
         """When the next lease runs out, or the next scheduled message is due."""
-        row = self._db.execute(
-            "SELECT min(at) FROM (SELECT min(lease_until) AS at FROM messages WHERE token IS NOT NULL"
-            " UNION ALL SELECT min(ready_at) FROM messages WHERE token IS NULL AND blocked = 0)"
-        ).fetchone()
-        return None if row is None else row[0]
+        leases = "SELECT min(lease_until) FROM messages WHERE token IS NOT NULL AND lease_until > ?"
+        schedule = (
+            "SELECT min(ready_at) FROM messages WHERE token IS NULL AND blocked = 0 AND partition = ? AND ready_at > ?"
+        )
+        times = [self._db.execute(leases, (now_us,)).fetchone()[0]]
+        times += [self._db.execute(schedule, (each, now_us)).fetchone()[0] for each in partitions]
+        return min((each for each in times if each is not None), default=None)
 
     def counts(self, now_us: int) -> tuple[int, int, int, int, int]:
         """How many messages of the index are ready, scheduled, in flight and blocked; and how many are done ahead."""
@@ -290,3 +346,15 @@ class Index:
             (now_us,),
         ).fetchone()
         return None if row is None else Place(*row)
+
+
+def problem_of(error: sqlite3.Error, path: Path) -> HeadwaterError:
+    """The error of Headwater for one of SQLite."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _DAMAGE:
+        return IndexDamaged(path=str(path), why=str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull(path=str(path))
+    if code in _BUSY:
+        return Locked(what=str(path), waited=30.0, holder="another process")
+    return FileCorrupt(path=str(path), why=str(error))

@@ -21,10 +21,12 @@ SCHEMA: pa.Schema = parse_schema(
 )
 #: Events after which a group is done with a message.
 DONE = frozenset({"ack", "dead", "expire", "drop"})
+#: What a snapshot of a group consists of: an index that is built again begins with the last one.
+SNAPSHOT = frozenset({"cursor", "done", "kept"})
 
 
 class Event(NamedTuple):
-    """One row of the journal: `ack`, `dead`, `expire`, `drop`, `return`, `reset`, `pause` or `resume`."""
+    """One row of the journal: `ack`, `dead`, `expire`, `drop`, `return`, `reset`, `pause`, `resume`, or part of a snapshot."""
 
     event: str
     partition: int = 0
@@ -46,14 +48,18 @@ class Journal:
             self._log.topic(self.topic)
         except NotFound:
             with contextlib.suppress(TopicExists):
-                self._log.create(self.topic, SCHEMA, partitions=1)
+                # Snapshots decide what may be deleted, never its age.
+                self._log.create(self.topic, SCHEMA, partitions=1, retention="forever", segment_bytes_max="16 MiB")
 
     def end(self) -> int:
         return self._log.end_offsets(self.topic)[0]
 
-    def append(self, events: Sequence[Event]) -> int:
-        """Append events without waiting for the disk (`flush` does); return the offset behind them."""
-        return self._log.append(self.topic, self.rows(events), partition=0, durable=False).offsets_next[0]
+    def start(self) -> int:
+        return self._log.start_offsets(self.topic)[0]
+
+    def append(self, events: Sequence[Event], *, durable: bool = False) -> int:
+        """Append events, without waiting for the disk unless `durable` (`flush` does); return the offset behind them."""
+        return self._log.append(self.topic, self.rows(events), partition=0, durable=durable).offsets_next[0]
 
     def append_to(self, transaction: Transaction, events: Sequence[Event]) -> None:
         transaction.append(self.topic, self.rows(events), partition=0)
@@ -73,6 +79,8 @@ class Journal:
         stop = self.end()
         if stop <= offset:
             return
+        if not offset:  # all of it: rows before every group's snapshot are deleted
+            offset = self.start()
         for batch in self._log.read_range(self.topic, 0, start=offset, stop=stop):
             data = batch.data
             if data.num_rows:

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -26,16 +25,17 @@ from headwater.filelock import LeaderLock
 from headwater.home import is_remote
 from headwater.log import Log
 from headwater.log.dead_letters import Selection
-from headwater.log.errors import OffsetExpired
+from headwater.log.embedded import local_log
 from headwater.log.redrive import Outcome, redrive
 from headwater.log.topic_rules import check_name
 from headwater.queues.config import QueueConfig, QueueSettings, Settings, seconds_us
 from headwater.queues.errors import QueueExists, QueueFull
-from headwater.queues.group import EXTERNAL, Group, QueueConsumer
+from headwater.queues.group import EXTERNAL, Group, Idle, QueueConsumer
 from headwater.queues.identifiers import Identifiers
 from headwater.queues.journal import SUFFIX, Event, Journal
-from headwater.queues.message import Encoder, Message, Outgoing, Place, decode, parse_receipt, topic_schema
+from headwater.queues.message import Encoder, Message, Outgoing, Place, parse_receipt, topic_schema
 from headwater.queues.publisher import Publisher
+from headwater.queues.stats import QueueStats, next_messages, rows_of, stats_of
 from headwater.queues.transaction import QueueTransaction
 from headwater.units import Duration, parse_seconds
 
@@ -43,39 +43,6 @@ from headwater.units import Duration, parse_seconds
 DEATH_SECONDS = 0.2
 #: In the name of a queue for one reply, after the name of the queue of its request.
 REPLY = ".reply-"
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueStats:
-    """The state of one group of a queue."""
-
-    queue: str
-    group: str
-    #: Messages that can be delivered now.
-    waiting: int
-    scheduled: int
-    in_flight: int
-    #: Messages that wait for an earlier one of their key.
-    blocked: int
-    consumers: int
-    #: The age of the oldest waiting message.
-    oldest_seconds: float | None
-    delivered: int
-    redelivered: int
-    acknowledged: int
-    dead: int
-    expired: int
-    paused: bool
-
-    @property
-    def depth(self) -> int:
-        """Messages that wait for a worker, also those that wait for an earlier one of their key."""
-        return self.waiting + self.blocked
-
-    @property
-    def length(self) -> int:
-        """Messages that the group is not done with."""
-        return self.waiting + self.scheduled + self.in_flight + self.blocked
 
 
 class Queue:
@@ -100,17 +67,17 @@ class Queue:
         self.config = config
         self.journal = name + SUFFIX
         self._schema = _body_schema(log, name)
+        self._settings = Settings(log)
         self.encoder = Encoder(config, self._schema)
         self._folder = folder_of(log, name)
-        self._state = Group(
-            log, name, group, config=lambda: self.config, folder=self._folder / "groups", schema=self._schema
-        )
+        self._state = Group(log, name, group, config=lambda: self.config, folder=self._folder / "groups")
+        self._others: dict[str, Group] = {}
         self._identifiers = Identifiers(log, name, self._folder) if config.deduplicate is not None else None
         self._owner = f"{os.getpid()}-{secrets.token_hex(6)}"
         self._owner_lock = LeaderLock(self._folder / "consumers" / f"{self._owner}.lock")
         self._overflow_lock = LeaderLock(self._folder / "length.lock")
         self._threads = threading.Lock()
-        self._closed = False
+        self._closed = self._deleted = False
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, group={self.group!r})"
@@ -159,6 +126,7 @@ class Queue:
         messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
         if not messages:
             return []
+        self._refresh()
         if self.config.length_max is None:
             return self._put_once(messages)
         return self._put_bounded(messages, self.config.length_max, seconds)
@@ -201,9 +169,8 @@ class Queue:
                     return kept + [""] * (len(messages) - len(kept))
                 if self.config.overflow == "drop_oldest":
                     ids = self._put_once(messages)
-                    for group in self.groups():
-                        with self._opened(group) as state:
-                            state.drop_oldest(max(0, self._length(state) - length_max))
+                    for state in self._states():
+                        state.drop_oldest(max(0, self._length(state) - length_max))
                     return ids
             remaining = deadline - time.monotonic()
             if self.config.overflow == "reject" or remaining <= 0 or len(messages) > length_max:
@@ -212,25 +179,24 @@ class Queue:
 
     def length(self) -> int:
         """How many messages the slowest group is not done with."""
-        lengths = []
-        for group in self.groups():
-            with self._opened(group) as state:
-                lengths.append(self._length(state))
-        return max(lengths)
+        return max(self._length(state) for state in self._states())
 
-    def _opened(self, group: str) -> _Opened:
-        if group == self.group:
-            return _Opened(self._state, close=False)
-        state = Group(
-            self._log, self.name, group, config=lambda: self.config, folder=self._folder / "groups", schema=self._schema
-        )
-        return _Opened(state, close=True)
+    def _states(self) -> list[Group]:
+        """The states of all groups. Those of other groups stay open: a queue with a length limit needs them at each put."""
+        groups = self.groups()
+        for group in self._others.keys() - set(groups):
+            self._others.pop(group).close()
+        for group in groups:
+            if group != self.group and group not in self._others:
+                folder = self._folder / "groups"
+                self._others[group] = Group(self._log, self.name, group, config=lambda: self.config, folder=folder)
+        return [self._state, *self._others.values()]
 
     def _length(self, state: Group) -> int:
         with state.changes() as index:
             ready, scheduled, in_flight, blocked, ahead = index.counts(self._log.clock.now_us())
             cursors = index.cursors()
-        ends = self._log.end_offsets(self.topic)
+            ends = self._log.end_offsets(self.topic)
         return ready + scheduled + in_flight + blocked - ahead + sum(ends[each] - cursors[each] for each in ends)
 
     def publisher(self, *, batch: int = 1_000, linger: Duration = "5 ms") -> Publisher:
@@ -244,7 +210,7 @@ class Queue:
     ) -> list[Message]:
         """Take up to `n` messages that no other worker of the group holds; wait for the first one up to `wait`.
 
-        A message that is not acknowledged before its lease ends is delivered again, and so is one whose process dies,
+        Settings that another process has changed apply from the next call on. A message that is not acknowledged before its lease ends is delivered again, and so is one whose process dies,
         at once. With `consumer`, a name for a worker on another machine, only the lease's time counts.
         """
         if not isinstance(n, int) or n < 1:
@@ -253,7 +219,7 @@ class Queue:
         owner = self._claimed_owner() if consumer is None else EXTERNAL + consumer
         deadline = time.monotonic() + parse_seconds(wait, name="wait")
         while True:
-            messages, idle = self._state.take(n, lease_us=lease_us, owner=owner, queue=self)
+            messages, idle = self.take_now(n, lease_us=lease_us, owner=owner)
             remaining = deadline - time.monotonic()
             if messages or remaining <= 0:
                 return messages
@@ -262,6 +228,16 @@ class Queue:
             if idle.others:
                 remaining = min(remaining, DEATH_SECONDS)
             self._log.wait({self.topic: idle.ends, self.journal: {0: idle.journal_next}}, seconds=remaining)
+
+    def take_now(self, n: int, *, lease_us: int, owner: str) -> tuple[list[Message], Idle]:
+        """Take without waiting, and what a caller that got nothing has to wait for."""
+        while True:
+            self._refresh()
+            if self._state.claim_maintenance():
+                self._maintain(force=False)
+            messages, idle = self._state.take(n, lease_us=lease_us, owner=owner, queue=self)
+            if messages or not idle.unread:
+                return messages, idle
 
     def ack(self, *messages: Message | str) -> None:
         """Acknowledge messages: the group never gets them again. On return that is durable.
@@ -348,34 +324,8 @@ class Queue:
 
     def stats(self) -> QueueStats:
         """The group's counts now; counters begin with the index file."""
-        now_us = self._log.clock.now_us()
-        with self._state.changes() as index:
-            ready, scheduled, in_flight, blocked, ahead = index.counts(now_us)
-            cursors = index.cursors()
-            names = ("delivered", "redelivered", "acknowledged", "dead", "expired")
-            counters = {name: int(index.get(name)) for name in names}
-            paused = bool(index.get("paused"))
-            consumers = len(self._state.consumers(index))
-            first = index.first_ready(now_us)
-        ends = self._log.end_offsets(self.topic)
-        places = [Place(each, cursors[each]) for each in ends if cursors[each] < ends[each]]
-        ages = [
-            now_us - stored.message.put_at_us
-            for place in [*places, *([] if first is None else [first])]
-            for stored in self._rows(place, 1)
-        ]
-        return QueueStats(
-            queue=self.name,
-            group=self.group,
-            waiting=ready - ahead + sum(ends[each] - cursors[each] for each in ends),
-            scheduled=scheduled,
-            in_flight=in_flight,
-            blocked=blocked,
-            consumers=consumers,
-            oldest_seconds=max(ages) / 1_000_000 if ages else None,
-            paused=paused,
-            **counters,
-        )
+        self._refresh()
+        return stats_of(self._log, self)
 
     def consumers(self) -> list[QueueConsumer]:
         """The consumers of this group that have taken messages and not ended, with what each holds."""
@@ -384,47 +334,54 @@ class Queue:
 
     def peek(self, n: int = 10) -> list[Message]:
         """The next messages that wait, without a lease. Scheduled ones behind the cursor are among them."""
-        with self._state.changes() as index:
-            now_us = self._log.clock.now_us()
-            cursors = index.cursors()
-            early = {
-                partition: [Place(entry.partition, entry.offset) for entry in entries]
-                for partition in cursors
-                for entries in [index.ready(partition, now_us=now_us, count=n)]
-            }
-            done = {each: index.done_between(each, start, start + 2 * n) for each, start in cursors.items()}
-        found: list[Message] = []
-        for partition in sorted(cursors, reverse=True):
-            for place in early[partition]:
-                found += [stored.message for stored in self._rows(place, 1)]
-            rows = self._rows(Place(partition, cursors[partition]), 2 * n)
-            found += [
-                stored.message
-                for stored in rows
-                if stored.message.offset not in done[partition] and stored.only_group in (None, self.group)
-            ]
-        return found[:n]
+        self._refresh()
+        return next_messages(self._log, self, n)
 
     def find(self, receipt: str) -> Message:
         """The message that a receipt names; it may be acknowledged already."""
         lease = parse_receipt(receipt)
-        with suppress(KeyError, OffsetExpired):
-            if 0 <= lease[1] < self._log.end_offsets(self.topic)[lease[0]]:
-                [stored] = self._rows(Place(*lease[:2]), 1)
-                message: Message = stored.message
-                message.token, message.queue = lease[2], self
-                return message
+        for stored in rows_of(self._log, self, Place(*lease[:2]), 1):
+            message = stored.message
+            message.token, message.queue = lease[2], self
+            return message
         raise ArgumentInvalid(name="receipt", value=receipt, expected="the receipt of a message that is still there")
-
-    def _rows(self, place: Place, count: int) -> list[Any]:
-        end = self._log.end_offsets(self.topic)[place.partition]
-        stop = min(place.offset + count, end)
-        batches = self._log.read_range(self.topic, place.partition, start=place.offset, stop=stop)
-        return [stored for batch in batches for stored in decode(batch.data, self.config, None)]
 
     def groups(self) -> list[str]:
         """The groups of the queue; each gets every message."""
-        return sorted(name.partition("/")[2] for name in _groups(self._log, self.name))
+        return sorted(name.rpartition("/")[2] for name in _groups(self._settings, self.name))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group: it holds no messages back any more. A later group of this name gets all messages."""
+        if group == self.group:
+            raise ArgumentInvalid(name="group", value=group, expected="another group than that of this object")
+        if group not in self.groups():
+            raise NotFound(kind="group", name=group, near=did_you_mean(group, self.groups()))
+        starts = self._log.start_offsets(self.topic)
+        with self._threads:
+            state = next(each for each in self._states() if each.name == group)
+            state.announce([*(Event("reset", *place) for place in starts.items()), Event("resume")])
+            self._settings.set("group", f"{self.name}/{group}", None)
+            self._others.pop(group).close()
+        state.remove()
+
+    def maintain(self) -> None:
+        """Free what no group needs any more; `take` does it from time to time.
+
+        The journal begins with the last snapshot of each group. With `delete_acknowledged`, so do the messages with the
+        first one that a group is not done with. Whole segments are deleted.
+        """
+        self._maintain(force=True)
+
+    def _maintain(self, *, force: bool) -> None:
+        log = local_log(self._log)
+        if force:  # first, so that the snapshots are in a segment of their own
+            log.maintain(self.journal, seal=True)
+        with self._threads:
+            kept = [state.snapshot(force=force) for state in self._states()]
+        log.delete_before(self.journal, {0: min(needed for needed, _ in kept)})
+        if self.config.delete_acknowledged:
+            floors = {each: min(offsets[each] for _, offsets in kept) for each in kept[0][1]}
+            log.delete_before(self.topic, floors, seal=force)
 
     def pause(self) -> None:
         """Deliver nothing to this group until `resume`; leases that are held stay valid."""
@@ -444,7 +401,13 @@ class Queue:
         elif start == "latest":
             offsets = self._log.end_offsets(self.topic)
         elif isinstance(start, Mapping):
-            offsets = self._log.end_offsets(self.topic) | dict(start)
+            offsets = self._log.end_offsets(self.topic)
+            starts = self._log.start_offsets(self.topic)
+            for partition, offset in start.items():
+                if partition not in offsets or not 0 <= offset <= offsets[partition]:
+                    expected = f"offsets of the priorities 0 to {len(offsets) - 1}, up to {offsets}"
+                    raise ArgumentInvalid(name="start", value=dict(start), expected=expected)
+                offsets[partition] = max(offset, starts[partition])
         elif isinstance(start, datetime | int):
             offsets = self._log.offset_at(self.topic, start)
         else:
@@ -456,19 +419,35 @@ class Queue:
         return redrive(self._log, self.name, selection, **options)
 
     def alter(self, **settings: Unpack[QueueSettings]) -> None:
-        """Change settings of the queue; a queue that is open in another process has them when it is opened again."""
+        """Change settings of the queue; queues that are open in other processes have them at their next call."""
+        self._refresh()
         config = self.config.changed(settings)
-        for name in ("body", "priorities"):
+        for name in ("body", "priorities", "ordered"):
             if getattr(config, name) != getattr(self.config, name):
                 raise ArgumentInvalid(
                     name=name, value=getattr(config, name), expected="no change: create another queue"
                 )
-        Settings(self._log).set("queue", self.name, config.to_json())
-        self.apply(config)
+        self._settings.set("queue", self.name, config.to_json())
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Use the settings that another process has changed; raise `NotFound` if the queue was deleted."""
+        if not self._settings.has_changed() and not self._deleted:
+            return
+        self._deleted = True
+        known, groups = self._settings.all("queue"), _groups(self._settings, self.name)
+        if self.name not in known or folder_of(self._log, self.name) != self._folder:
+            raise NotFound(kind="queue", name=self.name, near=did_you_mean(self.name, known))
+        if f"{self.name}/{self.group}" not in groups:
+            raise NotFound(kind="group", name=self.group, near=did_you_mean(self.group, self.groups()))
+        self._deleted = False
+        self.apply(QueueConfig(**known[self.name]))
 
     def apply(self, config: QueueConfig) -> None:
         """Work with settings that are stored already, by this object or by another process."""
-        self.config = config
+        if config != self.config:
+            self.config = config
+            self.encoder = Encoder(config, self._schema)
         if config.deduplicate is not None and self._identifiers is None:
             self._identifiers = Identifiers(self._log, self.name, self._folder)
 
@@ -488,7 +467,8 @@ class Queue:
                 self._state.forget_owner(self._owner)
             self._owner_lock.release()
             self._owner_lock.path.unlink(missing_ok=True)
-        self._state.close()
+        for state in [self._state, *self._others.values()]:
+            state.close()
         if self._identifiers is not None:
             self._identifiers.close()
 
@@ -504,20 +484,6 @@ class Queue:
     def state(self) -> Group:
         """For modules of queues."""
         return self._state
-
-
-class _Opened:
-    """A group's state that is closed after use, unless it belongs to the queue object."""
-
-    def __init__(self, state: Group, *, close: bool) -> None:
-        self._state, self._close = state, close
-
-    def __enter__(self) -> Group:
-        return self._state
-
-    def __exit__(self, *_: object) -> None:
-        if self._close:
-            self._state.close()
 
 
 def reply_queue(queue: str) -> str:
@@ -586,7 +552,7 @@ def delete_queue(log: Log, name: str) -> None:
     if name not in store.all("queue"):
         raise NotFound(kind="queue", name=name, near=did_you_mean(name, store.all("queue")))
     folder = folder_of(log, name)
-    for group in _groups(log, name):
+    for group in _groups(store, name):
         store.set("group", group, None)
     store.set("queue", name, None)
     for topic in (name, name + SUFFIX):
@@ -595,8 +561,8 @@ def delete_queue(log: Log, name: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _groups(log: Log, queue: str) -> list[str]:
-    return [name for name in Settings(log).all("group") if name.rpartition("/")[0] == queue]
+def _groups(settings: Settings, queue: str) -> list[str]:
+    return [name for name in settings.all("group") if name.rpartition("/")[0] == queue]
 
 
 def _body_schema(log: Log, name: str) -> pa.Schema:

@@ -7,7 +7,7 @@ import inspect
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +39,7 @@ class Worker:
         self._stopped = threading.Event()
         self._ended = threading.Condition()
         self._running: dict[int, Message] = {}
+        self._error: BaseException | None = None
         self.__name__ = getattr(function, "__name__", "worker")
 
     # Any: the result of the function itself, so that tests can call it.
@@ -73,7 +74,7 @@ class Worker:
                         self._running.update((id(message), message) for message in messages)
                     taken += len(messages)
                     for message in messages:
-                        pool.submit(self._process, queue, message, loop)
+                        pool.submit(self._process, queue, message, loop).add_done_callback(self._processed)
                 with self._ended:
                     self._ended.wait_for(lambda: not self._running)
             finally:
@@ -81,7 +82,16 @@ class Worker:
                 extender.join()
                 if loop is not None:
                     loop.close()
+        if self._error is not None:
+            raise self._error
         return taken
+
+    def _processed(self, call: Future[None]) -> None:
+        """Stop if the end of a delivery could not be recorded, for example on a full disk; `run` raises the error."""
+        error = call.exception()
+        if error is not None:
+            self._error = self._error or error
+            self.stop()
 
     def _process(self, queue: Queue, message: Message, loop: _Loop | None) -> None:
         try:

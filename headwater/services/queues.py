@@ -468,7 +468,7 @@ class Queues(Service):
         check_name("group", group)
         with self._open.use(queue, group, create_group=True) as opened:
             lease_us = opened.config.lease_us if lease is None else seconds_us(lease)
-            messages, idle = opened.state.take(n, lease_us=lease_us, owner=self._owner(consumer), queue=opened)
+            messages, idle = opened.take_now(n, lease_us=lease_us, owner=self._owner(consumer))
         return self._taken(queue, messages), idle
 
     def _take_waiting(

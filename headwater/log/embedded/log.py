@@ -416,6 +416,17 @@ class EmbeddedLog(Log):
                 )
         return report
 
+    def delete_before(self, topic: str, offsets: Offsets, *, seal: bool = False) -> Offsets:
+        handle = self.handle(topic)
+        self._check_writable()
+        report = maintenance.MaintenanceReport()
+        for number, offset in offsets.items():
+            partition = handle.partition(number)
+            maintenance.maintain_partition(
+                handle, partition, report, clock=self.clock, compact=False, seal=seal, wait=True, before=offset
+            )
+        return self.start_offsets(topic)
+
     @property
     def closed(self) -> bool:
         return self._closed

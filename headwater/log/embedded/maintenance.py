@@ -73,8 +73,12 @@ def maintain_partition(
     compact: bool = True,
     seal: bool = False,
     wait: bool = False,
+    before: int = 0,
 ) -> None:
-    """Maintain one partition. If another process holds its maintenance lock, wait for it (`wait`) or do nothing."""
+    """Maintain one partition. If another process holds its maintenance lock, wait for it (`wait`) or do nothing.
+
+    Segments whose rows all have offsets less than `before` are deleted, whatever the retention.
+    """
     if not partition.folder.is_dir():
         return
     if wait:
@@ -84,7 +88,7 @@ def maintain_partition(
     try:
         _remove_leftovers(partition)
         _roll_if_due(handle, partition, clock=clock, seal=seal)
-        _expire(handle, partition, report, now_us=clock.now_us())
+        _expire(handle, partition, report, now_us=clock.now_us(), before=before)
         sealed = _sealed(partition)
         is_dirty = any(not segment.rewritten for segment, _ in sealed)  # one was sealed since the last compaction
         if compact and handle.current().compact and (seal or is_dirty):
@@ -181,11 +185,11 @@ def expiry_of(handle: TopicHandle, partition: Partition, offset: int, *, clock: 
     return Expiry(offset_next=ends[at], oldest=at == 0, seconds=seconds, used=used)
 
 
-def _expire(handle: TopicHandle, partition: Partition, report: MaintenanceReport, *, now_us: int) -> None:
+def _expire(handle: TopicHandle, partition: Partition, report: MaintenanceReport, *, now_us: int, before: int) -> None:
     retention = handle.current().retention
     sealed = _sealed(partition)
     start = partition.start()
-    gone = sum(1 for _, end in sealed if end <= start)  # a process died after it recorded the start
+    gone = sum(1 for _, end in sealed if end <= max(start, before))  # those before the start: a process died
     if retention.seconds_max is not None and not handle.topic.compact:
         since_us = now_us - round(retention.seconds_max * 1e6)
         while gone < len(sealed) and _last_appended_us(sealed[gone]) < since_us:

@@ -119,3 +119,15 @@ def test_without_a_retention_nothing_goes(log: EmbeddedLog, clock: ManualClock) 
     fill(log, clock, rows=30, seconds=1e6)
     log.maintain("t")
     assert offsets(log) == list(range(30))
+
+
+def test_sealed_segments_before_an_offset_are_deleted_whatever_the_retention(log: EmbeddedLog) -> None:
+    log.create("t", {"n": "int64"})
+    for _ in range(3):
+        log.append("t", [{"n": 1}, {"n": 2}])
+        log.maintain("t", seal=True)
+    assert log.delete_before("t", {0: 3}) == {0: 2}
+    assert log.delete_before("t", {0: 1}) == {0: 2}
+    assert [row["_offset"] for row in log.read("t").rows()] == [2, 3, 4, 5]
+    assert log.delete_before("t", {0: 99}) == {0: 6}
+    assert log.append("t", [{"n": 7}]).ranges[0] == (6, 7)
