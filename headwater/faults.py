@@ -85,6 +85,9 @@ DELIVERY_CRASH_POINTS = (
 #: Points of a piece of a capture: rows and position staged, appended, and acknowledged to the database.
 CAPTURE_CRASH_POINTS = ("capture.staged", "capture.appended", "capture.acknowledged")
 
+#: Points of a step of a gateway that tails files: rows and positions about to be committed, and committed.
+TAIL_CRASH_POINTS = ("tail.before_commit", "tail.committed")
+
 #: Points of a step of a sync: changes written in the target, about to be committed, committed; and those of a rebuild.
 TARGET_CRASH_POINTS = ("target.written", "target.before_commit", "target.committed", "target.before_switch")
 

@@ -6,6 +6,7 @@ from headwater.gateways.mqtt_out import MqttOut
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
 from headwater.gateways.runner import GatewayRunner
 from headwater.gateways.statsd import StatsD
+from headwater.gateways.tail import Tail
 from headwater.gateways.webhook_in import WebhookIn
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "MqttOut",
     "SignatureInvalid",
     "StatsD",
+    "Tail",
     "WebhookIn",
 ]

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid
+from headwater.gateways.dead_letters import malformed_inputs
 from headwater.gateways.port import Counters, Direction
 from headwater.gateways.udp import UdpSocket
-from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from headwater.log.dead_letters import append_dead_letters
 from headwater.log.port import Log
 from headwater.schema import parse_schema
 from headwater.units import MIB
@@ -173,19 +174,9 @@ class StatsDSession:
             self._log.append(self._gateway.topic, rows)
         if malformed:
             why = "a line must be NAME:VALUE|KIND, with |@RATE and |#TAGS behind it"
-            letters = [
-                DeadLetter(
-                    topic=self._gateway.topic,
-                    partition=0,
-                    offset=-1,
-                    value=line,
-                    query=self._gateway.name,
-                    error="EncodingInvalid",
-                    message=why,
-                    at_us=now_us,
-                )
-                for line in malformed
-            ]
+            letters = malformed_inputs(
+                self._gateway.name, self._gateway.topic, [(line, why) for line in malformed], at_us=now_us
+            )
             append_dead_letters(self._log, self._gateway.topic, letters)
         self.counters.add(appended=rows.num_rows, rejected=len(malformed))
 

@@ -92,6 +92,17 @@ def attempt_of(headers: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes 
     return min(max(1, int(found[-1][:9])), ATTEMPT_MAX) if found else 1
 
 
+def make_dead_letter_topic(log: Log, topic: str) -> str:
+    """Create the dead-letter topic of a topic if there is none, and return its name."""
+    name = dead_letter_topic(topic)
+    try:
+        log.topic(name)
+    except NotFound:
+        with contextlib.suppress(TopicExists):  # another process has just created it
+            log.create(name, DEAD_LETTER_SCHEMA, time="at")
+    return name
+
+
 def append_dead_letters(
     log: Log,
     topic: str,
@@ -104,12 +115,7 @@ def append_dead_letters(
 
     With a producer and a sequence the call is idempotent.
     """
-    name = dead_letter_topic(topic)
-    try:
-        log.topic(name)
-    except NotFound:
-        with contextlib.suppress(TopicExists):  # another process has just created it
-            log.create(name, DEAD_LETTER_SCHEMA, time="at")
+    name = make_dead_letter_topic(log, topic)
     rows = [letter.as_row() for letter in letters]
     return log.append(name, rows, partition=0, producer=producer, sequence=sequence)
 

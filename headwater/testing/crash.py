@@ -27,6 +27,7 @@ from headwater.faults import (
     LETTER_CRASH_POINTS,
     QUERY_CRASH_POINTS,
     SINK_CRASH_POINTS,
+    TAIL_CRASH_POINTS,
     TARGET_CRASH_POINTS,
     VIEW_CRASH_POINTS,
     install,
@@ -42,6 +43,7 @@ ALL_POINTS: tuple[str, ...] = (
     *VIEW_CRASH_POINTS,
     *ALERT_CRASH_POINTS,
     *CAPTURE_CRASH_POINTS,
+    *TAIL_CRASH_POINTS,
     *TARGET_CRASH_POINTS,
 )
 _COUNTER = struct.Struct("<Q")
