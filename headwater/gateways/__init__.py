@@ -6,6 +6,7 @@ from headwater.gateways.mqtt_out import MqttOut
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
 from headwater.gateways.runner import GatewayRunner
 from headwater.gateways.statsd import StatsD
+from headwater.gateways.syslog import Syslog
 from headwater.gateways.tail import Tail
 from headwater.gateways.webhook_in import WebhookIn
 
@@ -20,6 +21,7 @@ __all__ = [
     "MqttOut",
     "SignatureInvalid",
     "StatsD",
+    "Syslog",
     "Tail",
     "WebhookIn",
 ]

@@ -19,6 +19,7 @@ KINDS = {
     "mqtt-in": ("headwater.gateways.mqtt_in", "MqttIn"),
     "mqtt-out": ("headwater.gateways.mqtt_out", "MqttOut"),
     "statsd": ("headwater.gateways.statsd", "StatsD"),
+    "syslog": ("headwater.gateways.syslog", "Syslog"),
     "tail": ("headwater.gateways.tail", "Tail"),
     "webhook-in": ("headwater.gateways.webhook_in", "WebhookIn"),
 }

@@ -22,6 +22,10 @@ MEMINFO_COUNT = 9
 DROPS = 8
 
 
+#: Host and port; IPv6 has two more.
+Address = tuple[str, int] | tuple[str, int, int, int]
+
+
 class UdpSocket:
     """A bound UDP socket that never blocks in `burst`."""
 
@@ -82,6 +86,22 @@ class UdpSocket:
         except BlockingIOError:
             pass
         return at, count, cut
+
+    def datagrams(self, *, count_max: int, size_max: int) -> tuple[list[tuple[bytes, Address]], int]:
+        """Datagrams that have come, each with its sender, and the number of those that were longer than `size_max`."""
+        found: list[tuple[bytes, Address]] = []
+        cut = 0
+        receive = self.socket.recvfrom
+        try:
+            while len(found) + cut < count_max:
+                data, sender = receive(size_max + 1)
+                if len(data) > size_max:
+                    cut += 1
+                else:
+                    found.append((data, sender))
+        except BlockingIOError:
+            pass
+        return found, cut
 
     def close(self) -> None:
         self.socket.close()

@@ -1,0 +1,267 @@
+"""Syslog: each message is a row or a dead letter, however it is framed, and no client holds the others back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import binary, integers, lists, sampled_from, text, tuples
+
+import headwater
+from headwater.clock import ManualClock
+from headwater.errors import ArgumentInvalid
+from headwater.gateways import AddressUnusable, Syslog
+from headwater.gateways.kinds import gateway_from_text
+from headwater.gateways.syslog import SyslogSession
+from headwater.gateways.syslog_frames import Frames
+from headwater.gateways.syslog_message import FACILITIES, SEVERITIES, MessageInvalid, Row, parse_message
+from headwater.log import Log
+from tests.conditions import until
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW_US = int(NOW.timestamp()) * 1_000_000
+
+
+def parsed(message: str | bytes, *, zone: str = "UTC") -> Row:
+    data = message.encode() if isinstance(message, str) else message
+    return parse_message(data, sender="10.0.0.1", now_us=NOW_US, zone=ZoneInfo(zone))
+
+
+def moment(row: Row) -> datetime:
+    return datetime.fromtimestamp(row["at"] / 1e6, tz=UTC)
+
+
+# -- messages -----------------------------------------------------------------------------------------------------------
+
+VALUES = text(alphabet=sampled_from('ab"]\\ =é\n'), max_size=6)
+
+
+@given(
+    priority=integers(0, 191),
+    elements=lists(
+        tuples(sampled_from(["a", "b@1", "c"]), lists(tuples(sampled_from(["x", "y"]), VALUES), max_size=3)),
+        unique_by=lambda one: one[0],
+        max_size=3,
+    ),
+    message=text(max_size=20),
+)
+def test_a_message_of_rfc_5424_is_read_as_it_was_written(
+    priority: int, elements: list[tuple[str, list[tuple[str, str]]]], message: str
+) -> None:
+    def escaped(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]")
+
+    data = "".join(
+        f"[{id}{''.join(f' {name}={chr(34)}{escaped(value)}{chr(34)}' for name, value in pairs)}]"
+        for id, pairs in elements
+    )
+    row = parsed(f"<{priority}>1 2026-01-02T03:04:05.006+02:00 web shop - ID {data or '-'} {message}")
+    assert (FACILITIES.index(row["facility"]), SEVERITIES.index(row["severity"])) == divmod(priority, 8)
+    assert (row["host"], row["app"], row["message_id"], "process" in row) == ("web", "shop", "ID", False)
+    assert moment(row) == datetime(2026, 1, 2, 1, 4, 5, 6000, tzinfo=UTC)
+    assert row["message"] == message.removeprefix("\ufeff")
+    expected = [
+        {"id": id, "name": name, "value": value} for id, pairs in elements for name, value in pairs or [(None, None)]
+    ]
+    assert (row["structured_data"] or []) == expected
+
+
+@given(data=binary(max_size=60))
+def test_bytes_of_any_kind_are_a_row_or_malformed(data: bytes) -> None:
+    for message in (data, b"<13>" + data, b"<13>1 " + data, b"<13>1 - - - - - " + data, b"<13>Jan  1 00:00:00 " + data):
+        with contextlib.suppress(MessageInvalid):
+            assert isinstance(parsed(message)["message"], str)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "no priority",
+        "<192>too high",
+        "<013>a leading zero",
+        "<13>1 2026-13-01T00:00:00Z web shop - - - no such month",
+        "<13>1 2026-01-01T00:00:00Z web shop - -",
+        "<13>1 - web shop - - [a x=1] no quotes",
+        '<13>1 - web shop - - [a x="1" not closed',
+        "<13>1 - web shop - - [a][a] an id twice",
+        "<13>Feb 30 00:00:00 web shop: no such day",
+        b"<13>\xff",
+    ],
+)
+def test_a_malformed_message_says_why(message: str | bytes) -> None:
+    with pytest.raises(MessageInvalid, match=r"\w"):
+        parsed(message)
+
+
+def test_times_without_a_year_are_the_nearest_and_in_the_zone_of_the_gateway() -> None:
+    assert moment(parsed("<13>Dec 31 23:00:00 web shop: x")) == datetime(2025, 12, 31, 23, tzinfo=UTC)
+    assert moment(parsed("<13>Jan  3 00:00:00 web shop: x")) == datetime(2026, 1, 3, tzinfo=UTC)
+    berlin = moment(parsed("<13>Jan  2 04:04:05 web shop: x", zone="Europe/Berlin"))
+    assert berlin == NOW
+
+
+def test_what_devices_leave_out_is_null_and_the_rest_is_the_message() -> None:
+    row = parsed("<13>just words")
+    assert (row["at"], row["message"], row.get("host"), row.get("app")) == (NOW_US, "just words", None, None)
+    row = parsed("<13>2026-01-02T03:04:05Z web shop[7]: done")
+    assert (row["host"], row["app"], row["process"], row["message"]) == ("web", "shop", "7", "done")
+
+
+# -- frames -------------------------------------------------------------------------------------------------------------
+
+MESSAGES = lists(tuples(sampled_from(["count", "line"]), text("<ab12 ", min_size=0, max_size=30)), max_size=8)
+
+
+@given(messages=MESSAGES, cuts=lists(integers(0, 400)))
+def test_a_stream_cut_anywhere_has_the_same_messages(messages: list[tuple[str, str]], cuts: list[int]) -> None:
+    stream = b"".join(
+        b"%d <%s" % (len(body) + 1, body.encode()) if framing == "count" else b"<%s\n" % body.encode()
+        for framing, body in messages
+    )
+    frames, found, long = Frames(20), list[bytes](), list[bytes]()
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    for start, end in itertools.pairwise(places):
+        some, too_long = frames.feed(stream[start:end])
+        found += some
+        long += too_long
+    whole = [b"<" + body.encode() for _, body in messages]
+    assert found == [message for message in whole if len(message) <= 20]
+    assert long == [message[:20] for message in whole if len(message) > 20]
+    assert not frames.is_open
+
+
+# -- sockets ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return headwater.open(tmp_path / "log", clock=ManualClock())
+
+
+@pytest.fixture
+def session(log: Log) -> Iterator[SyslogSession]:
+    session = Syslog(port=0, message_bytes_max=480, connections_max=2).open(log)
+    yield session
+    session.close()
+
+
+def connect(session: SyslogSession) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", session.port))
+
+
+def received(session: SyslogSession, count: int) -> bool:
+    def stepped() -> bool:
+        session.step(seconds=0.05)
+        return session.counters.received >= count
+
+    return bool(until(stepped, f"{count} received"))
+
+
+def messages(log: Log) -> list[str]:
+    return [row["message"] for row in log.read("syslog").rows()]
+
+
+def test_messages_of_both_protocols_and_framings_are_rows_and_others_dead_letters(
+    log: Log, session: SyslogSession
+) -> None:
+    with connect(session) as client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        client.sendall(b"11 <13>counted<13>line\nnonsense\n<13>" + b"x" * 600 + b"\n999 <13>long" + b"y" * 991)
+        datagrams.sendto(b"<13>datagram\nof two lines\n", ("127.0.0.1", session.port))
+        datagrams.sendto(b"z" * 481, ("127.0.0.1", session.port))
+        client.sendall(b"<13>without an end")
+        client.close()
+        received(session, 8)
+    assert sorted(messages(log)) == ["counted", "datagram\nof two lines", "line", "without an end"]
+    assert sorted(row["value"][:7] for row in log.read("syslog.dlq").rows()) == [b"<13>lon", b"<13>xxx", b"nonsens"]
+    counts = session.counters
+    assert (counts.received, counts.appended, counts.rejected, counts.lost) == (8, 4, 4, 0)
+
+
+def test_a_slow_or_silent_client_is_cut_off_and_what_it_sent_is_a_dead_letter(log: Log, session: SyslogSession) -> None:
+    clock = log.clock
+    assert isinstance(clock, ManualClock)
+    with connect(session) as slow, connect(session) as silent:
+        slow.sendall(b"50 <13>begun")
+        silent.sendall(b"<13>one\n")
+        received(session, 1)
+        until(
+            lambda: (
+                session.step(seconds=0.05),
+                session._connections
+                and any(connection.begun_us is not None for connection in session._connections.values()),
+            )[1]
+        )
+        clock.advance(seconds=31)
+        session.step(seconds=0)
+        assert len(session._connections) == 1
+        assert slow.recv(1) == b""
+        clock.advance(seconds=3_601)
+        session.step(seconds=0)
+        assert silent.recv(1) == b""
+    [letter] = log.read("syslog.dlq").rows()
+    assert letter["value"] == b"50 <13>begun"
+    assert "did not end within 30 seconds" in letter["message"]
+
+
+def test_connections_beyond_the_maximum_wait_and_lose_nothing(log: Log, session: SyslogSession) -> None:
+    first, second, third = connect(session), connect(session), connect(session)
+    with second, third:
+        with first:
+            for number, client in enumerate((first, second, third)):
+                client.sendall(b"<13>%d\n" % number)
+            received(session, 2)
+            session.step(seconds=0.05)
+            assert sorted(messages(log)) == ["0", "1"]
+        received(session, 3)
+    assert sorted(messages(log)) == ["0", "1", "2"]
+
+
+def test_a_log_that_fails_leaves_what_was_not_read_in_the_connection(log: Log, session: SyslogSession) -> None:
+    log.delete("syslog")
+    with connect(session) as client:
+        client.sendall(b"<13>one\n")
+        with pytest.raises(headwater.errors.NotFound):
+            received(session, 1)
+        assert session.counters.appended == 0
+
+
+def test_a_port_in_use_and_wrong_settings_are_named(log: Log, session: SyslogSession) -> None:
+    for protocol in ("udp", "tcp"):
+        with pytest.raises(AddressUnusable, match=str(session.port)):
+            Syslog(port=session.port, protocols=(protocol,)).open(log)
+    with pytest.raises(ArgumentInvalid, match="udp, tcp or both"):
+        gateway_from_text("syslog", ["protocols=udp,sctp"])
+    with pytest.raises(headwater.errors.UsageError, match="Atlantis"):
+        Syslog(zone="Atlantis")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "arguments",
+    [["--udp", "--rfc5424"], ["--udp", "--rfc3164"], ["--tcp", "--rfc5424", "--octet-count"], ["--tcp", "--rfc3164"]],
+    ids=" ".join,
+)
+def test_the_logger_of_util_linux_is_understood(log: Log, session: SyslogSession, arguments: list[str]) -> None:
+    if shutil.which("logger") is None:
+        pytest.skip("logger of util-linux is not on this machine: apt-get install bsdutils")
+    command = ["logger", "--server", "127.0.0.1", "--port", str(session.port), *arguments]
+    subprocess.run([*command, "--tag", "shop", "--priority", "local3.warning", "ready to sell"], check=True)
+    received(session, 1)
+    [row] = log.read("syslog").rows()
+    assert (row["facility"], row["severity"], row["app"], row["message"]) == (
+        "local3",
+        "warning",
+        "shop",
+        "ready to sell",
+    )
+    assert row["host"]
