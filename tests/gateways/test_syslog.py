@@ -69,8 +69,9 @@ def test_a_message_of_rfc_5424_is_read_as_it_was_written(
     assert (row["host"], row["app"], row["message_id"], "process" in row) == ("web", "shop", "ID", False)
     assert moment(row) == datetime(2026, 1, 2, 1, 4, 5, 6000, tzinfo=UTC)
     assert row["message"] == message.removeprefix("\ufeff")
+    nothing: list[tuple[str | None, str | None]] = [(None, None)]
     expected = [
-        {"id": id, "name": name, "value": value} for id, pairs in elements for name, value in pairs or [(None, None)]
+        {"id": id, "name": name, "value": value} for id, pairs in elements for name, value in (pairs or nothing)
     ]
     assert (row["structured_data"] or []) == expected
 
@@ -194,13 +195,12 @@ def test_a_slow_or_silent_client_is_cut_off_and_what_it_sent_is_a_dead_letter(lo
         slow.sendall(b"50 <13>begun")
         silent.sendall(b"<13>one\n")
         received(session, 1)
-        until(
-            lambda: (
-                session.step(seconds=0.05),
-                session._connections
-                and any(connection.begun_us is not None for connection in session._connections.values()),
-            )[1]
-        )
+
+        def begun() -> bool:
+            session.step(seconds=0.05)
+            return any(connection.begun_us is not None for connection in session._connections.values())
+
+        until(begun)
         clock.advance(seconds=31)
         session.step(seconds=0)
         assert len(session._connections) == 1
