@@ -9,6 +9,8 @@ from headwater.gateways.statsd import StatsD
 from headwater.gateways.syslog import Syslog
 from headwater.gateways.tail import Tail
 from headwater.gateways.webhook_in import WebhookIn
+from headwater.gateways.zeromq_in import ZeroMqIn
+from headwater.gateways.zeromq_out import ZeroMqOut
 
 __all__ = [
     "AddressUnusable",
@@ -24,4 +26,6 @@ __all__ = [
     "Syslog",
     "Tail",
     "WebhookIn",
+    "ZeroMqIn",
+    "ZeroMqOut",
 ]

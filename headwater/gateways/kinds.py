@@ -22,6 +22,8 @@ KINDS = {
     "syslog": ("headwater.gateways.syslog", "Syslog"),
     "tail": ("headwater.gateways.tail", "Tail"),
     "webhook-in": ("headwater.gateways.webhook_in", "WebhookIn"),
+    "zeromq-in": ("headwater.gateways.zeromq_in", "ZeroMqIn"),
+    "zeromq-out": ("headwater.gateways.zeromq_out", "ZeroMqOut"),
 }
 
 
