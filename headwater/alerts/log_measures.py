@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headwater.alerts.measurements import CaptureHealth, QueueHealth
+from headwater.alerts.gateway_measures import GatewayMeasures
+from headwater.alerts.measurements import CaptureHealth, GatewayHealth, QueueHealth
 from headwater.alerts.queue_measures import QueueMeasures
 from headwater.alerts.time_limit import Stoppable
 from headwater.apps.errors import AppSilent, RunnerNotFound
@@ -50,6 +51,7 @@ class LogMeasures:
         self._statuses = statuses
         self._keeper = keeper
         self._queues = QueueMeasures(log)
+        self._gateways = GatewayMeasures(log)
 
     def now_us(self) -> int:
         return self._log.clock.now_us()
@@ -94,6 +96,9 @@ class LogMeasures:
 
     def queues(self) -> Sequence[QueueHealth]:
         return self._queues.read()
+
+    def gateways(self) -> Sequence[GatewayHealth]:
+        return self._gateways.read()
 
     # -- queries ------------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,17 @@ class QueueHealth:
     consumers: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class GatewayHealth:
+    """Whether a gateway runs, and what it could not bring to its end in the last minute."""
+
+    name: str
+    state: str
+    error: str = ""
+    lost: int = 0
+    rejected: int = 0
+
+
 class Measures(Protocol):
     """The current values of a log and its apps."""
 
@@ -75,6 +86,7 @@ class Measures(Protocol):
     def topics(self) -> Sequence[str]: ...
     def captures(self) -> Sequence[CaptureHealth]: ...
     def queues(self) -> Sequence[QueueHealth]: ...
+    def gateways(self) -> Sequence[GatewayHealth]: ...
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:
         """The first rows of a statement; `stoppable` is called with a function that stops it from another thread."""
         ...
@@ -121,6 +133,10 @@ class Sample:
     @cached_property
     def queues(self) -> Sequence[QueueHealth]:
         return self._measures.queues()
+
+    @cached_property
+    def gateways(self) -> Sequence[GatewayHealth]:
+        return self._measures.gateways()
 
     def run_sql(self, statement: str, *, rows_max: int) -> pa.Table:
         return self._run_sql(statement, rows_max=rows_max)
@@ -316,6 +332,41 @@ def _group_of(one: QueueHealth) -> str:
     return f"Group {one.group!r} of queue {one.queue!r}"
 
 
+# -- gateways ---------------------------------------------------------------------------------------------------------
+
+
+def _gateway_down(rule: Rule, sample: Sample) -> list[Measurement]:
+    found = []
+    for one in _gateways(rule, sample):
+        is_down = one.state != "running"
+        why = f": {one.error}" if is_down and one.error else ""
+        message = f"Gateway {one.name!r} is {one.state}{why}"
+        found.append(Measurement(subject=one.name, value=float(is_down), is_over=is_down, message=message))
+    return found
+
+
+def _gateway_lost(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, one.name, one.lost, f"Gateway {one.name!r} lost {{}} in the last minute")
+        for one in _gateways(rule, sample)
+    ]
+
+
+def _gateway_rejected(rule: Rule, sample: Sample) -> list[Measurement]:
+    return [
+        _measurement(rule, one.name, one.rejected, f"Gateway {one.name!r} rejected {{}} in the last minute")
+        for one in _gateways(rule, sample)
+    ]
+
+
+def _gateways(rule: Rule, sample: Sample) -> list[GatewayHealth]:
+    chosen = [one for one in sample.gateways if rule.matches("gateway", one.name)]
+    if not chosen and rule.gateway is not None and not is_pattern(rule.gateway):
+        near = did_you_mean(rule.gateway, [one.name for one in sample.gateways])
+        raise NotFound(kind="gateway", name=rule.gateway, near=near)
+    return chosen
+
+
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -396,6 +447,8 @@ _NOUNS: dict[Kind, str] = {
     "dead_letters": "dead letter",
     "queue_depth": "message",
     "queue_redeliveries": "redelivery",
+    "gateway_lost": "event",
+    "gateway_rejected": "event",
 }
 _KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
     "lag": _lag,
@@ -409,4 +462,7 @@ _KINDS: dict[Kind, Callable[[Rule, Sample], list[Measurement]]] = {
     "queue_age": _queue_age,
     "queue_redeliveries": _queue_redeliveries,
     "queue_unattended": _queue_unattended,
+    "gateway_down": _gateway_down,
+    "gateway_lost": _gateway_lost,
+    "gateway_rejected": _gateway_rejected,
 }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headwater.alerts.last_minute import LastMinute
 from headwater.alerts.measurements import QueueHealth
 from headwater.errors import NotFound
 from headwater.home import is_remote
-from headwater.units import MINUTE
 
 if TYPE_CHECKING:
     from headwater.log import Log
@@ -23,7 +22,7 @@ class QueueMeasures:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._redelivered: dict[tuple[str, str], deque[tuple[int, int]]] = {}
+        self._redelivered = LastMinute()
         self._lock = threading.Lock()
 
     def read(self) -> Sequence[QueueHealth]:
@@ -31,14 +30,15 @@ class QueueMeasures:
             return ()
         now_us, stats = self._log.clock.now_us(), self._stats()
         with self._lock:
-            before, self._redelivered = self._redelivered, {}
+            counts = {f"{one.queue}/{one.group}": one.redelivered for one in stats}
+            redelivered = self._redelivered.growth(counts, now_us=now_us)
             return [
                 QueueHealth(
                     queue=one.queue,
                     group=one.group,
                     depth=one.depth,
                     oldest_seconds=one.oldest_seconds or 0.0,
-                    redeliveries=self._in_last_minute(before.get((one.queue, one.group), deque()), one, now_us),
+                    redeliveries=redelivered[f"{one.queue}/{one.group}"],
                     consumers=one.consumers,
                 )
                 for one in stats
@@ -58,13 +58,3 @@ class QueueMeasures:
             ):
                 found.append(opened.stats())
         return found
-
-    def _in_last_minute(self, points: deque[tuple[int, int]], stats: QueueStats, now_us: int) -> int:
-        """How much the count has grown since a minute ago, or since the first reading."""
-        if points and stats.redelivered < points[-1][1]:  # the index was built again, and counts from 0
-            points = deque([(now_us, 0)])
-        points.append((now_us, stats.redelivered))
-        while points[0][0] < now_us - round(MINUTE * 1e6):
-            points.popleft()
-        self._redelivered[stats.queue, stats.group] = points
-        return stats.redelivered - points[0][1]

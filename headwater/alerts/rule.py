@@ -25,6 +25,9 @@ Kind = Literal[
     "queue_age",
     "queue_redeliveries",
     "queue_unattended",
+    "gateway_down",
+    "gateway_lost",
+    "gateway_rejected",
 ]
 Severity = Literal["info", "warning", "critical"]
 Unit = Literal["rows", "seconds"]
@@ -37,6 +40,7 @@ TIME_KINDS: tuple[Kind, ...] = ("watermark_delay", "capture_delay", "queue_age")
 YES_OR_NO: dict[Kind, str] = {
     "query_down": "a query runs, or it does not",
     "queue_unattended": "a group has a consumer, or it has none",
+    "gateway_down": "a gateway runs, or it does not",
 }
 #: Receivers of one rule; more is a mistake.
 TARGETS_MAX = 20
@@ -54,6 +58,9 @@ _ABOUT: dict[Kind, frozenset[str]] = {
     "queue_age": frozenset({"queue", "group"}),
     "queue_redeliveries": frozenset({"queue", "group"}),
     "queue_unattended": frozenset({"queue", "group"}),
+    "gateway_down": frozenset({"gateway"}),
+    "gateway_lost": frozenset({"gateway"}),
+    "gateway_rejected": frozenset({"gateway"}),
 }
 
 
@@ -67,7 +74,8 @@ class Rule:
     `capture_delay` compares how many seconds old the oldest change is that a capture has not appended yet, and `capture_retention` how
     many bytes its database keeps for it. `queue_depth` compares how many messages of a `queue` wait for a worker (in one `group` or in each),
     `queue_age` how many seconds the oldest of them has waited, and `queue_redeliveries` how many messages were delivered again in the
-    last minute; `queue_unattended` says whether no consumer takes messages. Names may be patterns, such as `orders.*`; what they match is watched one by one.
+    last minute; `queue_unattended` says whether no consumer takes messages. `gateway_down` says whether a `gateway` does not run, and
+    `gateway_lost` and `gateway_rejected` compare how many events it lost or rejected in the last minute. Names may be patterns, such as `orders.*`; what they match is watched one by one.
 
     `view` runs one SELECT: more than `threshold` rows are too many. With `key`, columns of the result, each row is
     watched by itself, from the time when it appears to the time when it is gone.
@@ -86,6 +94,7 @@ class Rule:
     query: str | None = None
     capture: str | None = None
     queue: str | None = None
+    gateway: str | None = None
     sql: str | None = None
     key: tuple[str, ...] = ()
     threshold: float = 0.0
@@ -126,7 +135,7 @@ class Rule:
             raise ArgumentInvalid(name="threshold", value=self.threshold, expected=expected)
 
     def _check_about(self) -> None:
-        for name in ("group", "topic", "query", "capture", "queue", "sql", "key"):
+        for name in ("group", "topic", "query", "capture", "queue", "gateway", "sql", "key"):
             value = getattr(self, name)
             if value and name not in _ABOUT[self.kind]:
                 raise ArgumentInvalid(name=name, value=value, expected=f"none: a rule on {self.kind} does not use it")
@@ -145,6 +154,9 @@ class Rule:
             "queue_age": "queue",
             "queue_redeliveries": "queue",
             "queue_unattended": "queue",
+            "gateway_down": "gateway",
+            "gateway_lost": "gateway",
+            "gateway_rejected": "gateway",
         }
         required = needed.get(self.kind)
         if required is not None and getattr(self, required) is None:
@@ -179,7 +191,7 @@ class Rule:
         if len(self.note) > TEXT_MAX:
             raise ArgumentInvalid(name="note", value=self.note[:50], expected=f"at most {TEXT_MAX:,} characters")
 
-    def matches(self, field: Literal["group", "topic", "query", "capture", "queue"], name: str) -> bool:
+    def matches(self, field: Literal["group", "topic", "query", "capture", "queue", "gateway"], name: str) -> bool:
         """Whether a name matches the rule's pattern."""
         pattern: str | None = getattr(self, field)
         return pattern is None or fnmatchcase(name, pattern)

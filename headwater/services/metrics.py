@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from typing import get_args
 
 from headwater.apps.metrics import Metric, metrics
 from headwater.errors import NotFound
+from headwater.gateways.report import State
 from headwater.services.callers import EVERY
 from headwater.services.captures import Captures
+from headwater.services.gateways import Gateways
 from headwater.services.queries import Queries
 from headwater.services.route import Service, route
+
+#: The counters of a gateway, and what they say.
+_COUNTERS = {
+    "received": "Datagrams, requests, lines or messages received.",
+    "appended": "Rows appended; of a gateway out, messages that the receiver has taken.",
+    "rejected": "Events answered with an error, or dead letters.",
+    "duplicates": "Events that came more than once and were appended once.",
+    "lost": "Events that are known to be gone.",
+    "bytes": "Bytes received or sent.",
+}
 
 
 class Metrics(Service):
@@ -32,6 +45,7 @@ class Metrics(Service):
             streams,
             refused,
             *self._captures(),
+            *self._gateways(),
             *self._alerts(),
             *(self._kafka() if host.settings.kafka_names else ()),
         ]
@@ -58,6 +72,28 @@ class Metrics(Service):
                 rate.add(table.rows_per_second, capture=one.name, table=table.table)
                 share.add(table.snapshot_share, capture=one.name, table=table.table)
         return running, delay, pending, retained, rows, rate, share
+
+    def _gateways(self) -> Iterable[Metric]:
+        if not self.caller.may("read", EVERY):  # gateways belong to the whole log
+            return []
+        state = Metric(name="headwater_gateway_state", help="1 for the state of the gateway, 0 for the others.")
+        counters = {
+            name: Metric(name=f"headwater_gateway_{name}_total", help=help, kind="counter")
+            for name, help in _COUNTERS.items()
+        }
+        restarts = Metric(name="headwater_gateway_restarts_total", help="Restarts after a failure.", kind="counter")
+        reported = Metric(
+            name="headwater_gateway_reported_timestamp_seconds", help="When the gateway's process last reported."
+        )
+        for one in Gateways(self.host, self.caller).list_gateways():
+            labels = {"gateway": one.name, "kind": one.kind}
+            for each in get_args(State):
+                state.add(each == one.state, **labels, state=each)
+            for name, metric in counters.items():
+                metric.add(getattr(one, name), **labels)
+            restarts.add(one.restarts, **labels)
+            reported.add(one.at_us / 1e6, **labels)
+        return state, *counters.values(), restarts, reported
 
     def _alerts(self) -> Iterable[Metric]:
         firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")

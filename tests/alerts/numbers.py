@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.alerts import Delivery, Rule, Watcher
-from headwater.alerts.measurements import CaptureHealth, QueueHealth
+from headwater.alerts.measurements import CaptureHealth, GatewayHealth, QueueHealth
 from headwater.alerts.time_limit import Stoppable
 from headwater.apps.status import QueryStatus
 from headwater.clock import ManualClock
@@ -30,6 +30,7 @@ class Numbers:
     statuses: list[QueryStatus] = field(default_factory=list)
     captured: list[CaptureHealth] = field(default_factory=list)
     queued: list[QueueHealth] = field(default_factory=list)
+    gated: list[GatewayHealth] = field(default_factory=list)
     table: pa.Table | Exception = field(default_factory=lambda: pa.table({"card": pa.array([], pa.int64())}))
 
     def now_us(self) -> int:
@@ -53,6 +54,9 @@ class Numbers:
 
     def queues(self) -> Sequence[QueueHealth]:
         return self.queued
+
+    def gateways(self) -> Sequence[GatewayHealth]:
+        return self.gated
 
     def run_sql(self, statement: str, *, rows_max: int, stoppable: Stoppable | None = None) -> pa.Table:  # noqa: ARG002
         if isinstance(self.table, Exception):

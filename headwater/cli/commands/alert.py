@@ -53,7 +53,7 @@ def set_rule(
         _option(
             "--kind",
             text="lag, watermark_delay, dead_letters, query_down, view, capture_delay, capture_retention, queue_depth, queue_age, "
-            "queue_redeliveries or queue_unattended.",
+            "queue_redeliveries, queue_unattended, gateway_down, gateway_lost or gateway_rejected.",
             metavar="KIND",
         ),
     ] = None,
@@ -64,6 +64,7 @@ def set_rule(
     query: Annotated[str | None, _option("--query", text="Query of an app, or a pattern.", metavar="QUERY")] = None,
     capture: Annotated[str | None, _option("--capture", text="Capture, or a pattern.", metavar="CAPTURE")] = None,
     queue: Annotated[str | None, _option("--queue", text="Queue, or a pattern.", metavar="QUEUE")] = None,
+    gateway: Annotated[str | None, _option("--gateway", text="Gateway, or a pattern.", metavar="GATEWAY")] = None,
     sql: Annotated[str | None, _option("--sql", text="One SELECT over views and topics.", metavar="SQL")] = None,
     key: Annotated[list[str] | None, _option("--key", text="Key column of its rows.", metavar="COLUMN")] = None,
     threshold: Annotated[float | None, _option("--threshold", text="More than this is too much.", metavar="N")] = None,
@@ -87,7 +88,7 @@ def set_rule(
     from headwater.alerts import Rule
 
     given = {
-        "kind": kind, "group": group, "topic": topic, "query": query, "capture": capture, "queue": queue, "sql": sql, "key": key, "threshold": threshold,
+        "kind": kind, "group": group, "topic": topic, "query": query, "capture": capture, "queue": queue, "gateway": gateway, "sql": sql, "key": key, "threshold": threshold,
         "unit": unit, "severity": severity, "webhooks": webhook, "emails": email, "browser": browser, "note": note,
         "for_seconds": None if for_time is None else parse_seconds(for_time, name="--for"),
     }  # fmt: skip

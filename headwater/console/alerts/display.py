@@ -29,6 +29,9 @@ KINDS = {
     "queue_age": "Age of a queue's oldest message",
     "queue_redeliveries": "Redeliveries of a queue in a minute",
     "queue_unattended": "A queue without a consumer",
+    "gateway_down": "A gateway is down",
+    "gateway_lost": "Lost events of a gateway in a minute",
+    "gateway_rejected": "Rejected events of a gateway in a minute",
 }
 #: The names and colours of the states of a rule, and of the records of its history.
 STATES = {
@@ -86,6 +89,9 @@ def subject_of(rule: Rule) -> str:
         "queue_age": f"oldest message of queue {queue}",
         "queue_redeliveries": f"redeliveries of queue {queue}",
         "queue_unattended": f"consumers of queue {queue}",
+        "gateway_down": f"gateway {rule.gateway}",
+        "gateway_lost": f"what gateway {rule.gateway} loses",
+        "gateway_rejected": f"what gateway {rule.gateway} rejects",
     }
     return words[rule.kind]
 
@@ -97,7 +103,7 @@ def limit_of(rule: Rule) -> str:
     'more than 5,000 rows for 1 min'
     """
     held = f" for {format_seconds(rule.for_seconds)}" if rule.for_seconds else ""
-    if rule.kind == "query_down":
+    if rule.kind in ("query_down", "gateway_down"):
         return f"not running{held}"
     if rule.kind == "queue_unattended":
         return f"no consumer{held}"
@@ -108,7 +114,7 @@ def limit_of(rule: Rule) -> str:
 
 def value_of(rule: Rule, state: AlertState) -> str:
     """The last measurement, in the rule's unit."""
-    if rule.kind == "query_down":
+    if rule.kind in ("query_down", "gateway_down"):
         return "down" if state.value else "runs"
     if rule.kind == "queue_unattended":
         return "no consumer" if state.value else "attended"

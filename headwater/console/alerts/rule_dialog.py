@@ -36,6 +36,9 @@ FIELDS = {
     "queue_age": ("queue", "group", "threshold"),
     "queue_redeliveries": ("queue", "group", "threshold"),
     "queue_unattended": ("queue", "group"),
+    "gateway_down": ("gateway",),
+    "gateway_lost": ("gateway", "threshold"),
+    "gateway_rejected": ("gateway", "threshold"),
 }
 #: The label of the limit of each kind, and an example.
 LIMITS = {
@@ -48,6 +51,8 @@ LIMITS = {
     "queue_depth": ("More messages than", "1000"),
     "queue_age": ("More than", "5 min"),
     "queue_redeliveries": ("More than, in a minute", "10"),
+    "gateway_lost": ("More than, in a minute", "0"),
+    "gateway_rejected": ("More than, in a minute", "10"),
 }
 MEASUREMENTS_SHOWN = 3
 #: Subjects whose measurements are drawn: those with the largest values.
@@ -79,6 +84,7 @@ class RuleDialog:
                 self._input("name", "Name", "billing-is-slow")
                 self._choice("kind", dict(KINDS), "Watch")
                 self._input("queue", "Queue, or a pattern", "jobs, or *")
+                self._input("gateway", "Gateway, or a pattern", "statsd-metrics, or *")
                 self._input("group", "Group, or a pattern", "billing, or bill*")
                 self._input("query", "Query, or a pattern", "totals, or tot*")
                 self._input("topic", "Topic", "every topic")
@@ -165,7 +171,7 @@ class RuleDialog:
 
     def _show_fields(self) -> None:
         kind = self._inputs["kind"].value
-        for name in ("group", "topic", "query", "capture", "queue", "sql", "key", "threshold", "unit"):
+        for name in ("group", "topic", "query", "capture", "queue", "gateway", "sql", "key", "threshold", "unit"):
             self._inputs[name].set_visibility(name in FIELDS[kind])
         threshold = self._inputs["threshold"]
         if kind == "view" and self._text("key"):
