@@ -88,6 +88,7 @@ class LogMeasures:
                     name=name,
                     delay_seconds=None if report.error else report.delay_seconds,
                     retained_bytes=report.retained_bytes,
+                    danger=report.danger,
                     unknown_seconds=max(0.0, (now_us - known_us) / 1e6) if known_us else 0.0,
                     error=error or report.error,
                 )

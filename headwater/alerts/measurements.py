@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +42,8 @@ class CaptureHealth:
     delay_seconds: float | None = None
     """The age of the oldest change that is not captured."""
     retained_bytes: int | None = None
+    danger: str = ""
+    """Why the database may soon delete changes that are not captured."""
     unknown_seconds: float = 0.0
     """How long ago the database was last asked with success, if it cannot be asked now."""
     error: str = ""
@@ -267,11 +269,17 @@ def _capture_delay(rule: Rule, sample: Sample) -> list[Measurement]:
 
 
 def _capture_retention(rule: Rule, sample: Sample) -> list[Measurement]:
-    return [
-        _measurement(rule, one.name, one.retained_bytes, f"The database of capture {one.name!r} keeps {{}} for it")
-        for one in _captures(rule, sample)
-        if one.retained_bytes is not None  # not every database can tell
-    ]
+    found = []
+    for one in _captures(rule, sample):
+        if one.retained_bytes is None:  # not every database can tell
+            continue
+        measured = _measurement(
+            rule, one.name, one.retained_bytes, f"The database of capture {one.name!r} keeps {{}} for it"
+        )
+        if one.danger:  # whatever the threshold: the database has a bound of its own
+            measured = replace(measured, is_over=True, message=f"Capture {one.name!r} is at risk: {one.danger}")
+        found.append(measured)
+    return found
 
 
 def _captures(rule: Rule, sample: Sample) -> list[CaptureHealth]:

@@ -205,11 +205,18 @@ class Capture:
             more = piece.more
         return self.progress.rows - before
 
-    def run(self, stop: threading.Event, *, on_piece: Callable[[Piece], None] = lambda _: None) -> None:
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        on_piece: Callable[[Piece], None] = lambda _: None,
+        on_pause: Callable[[], None] = lambda: None,
+    ) -> None:
         """Capture until a stop is requested, and not while the capture is paused."""
         while not stop.is_set():
             config = self._store.config(self.config.name)
             if config.paused:
+                on_pause()
                 stop.wait(WAIT_SECONDS)
                 continue
             self._begin_snapshots(config.snapshot_requests)

@@ -117,6 +117,8 @@ class SourceHealth:
     warnings: Sequence[str] = ()
     retained_bytes: int | None = None
     """What the database keeps on its disk for the capture, where it can tell: the log behind a replication slot."""
+    danger: str = ""
+    """Why the database may soon delete changes that are not captured, and what to do; empty if it will not."""
 
 
 class Source(Protocol):

@@ -50,6 +50,8 @@ class CaptureReport:
     delay_seconds: float | None = None
     details: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    danger: str = ""
+    """Why the database may soon delete changes that are not captured."""
     retained_bytes: int | None = None
     rows_per_second: Mapping[str, float] = field(default_factory=dict)
     """By table, in the last ten seconds."""
@@ -68,6 +70,7 @@ class CaptureReport:
             delay_seconds=health.delay_seconds,
             details=dict(health.details),
             warnings=list(health.warnings),
+            danger=health.danger,
             retained_bytes=health.retained_bytes,
         )
 
@@ -96,7 +99,8 @@ def current_report(log: Log, config: CaptureConfig) -> tuple[CaptureReport, bool
         with contextlib.closing(open_source(config)) as source:
             health = source.health(source.first_position() if position is None else position)
     except HeadwaterError as error:
-        return replace(report, pending=None, delay_seconds=None, retained_bytes=None), running, str(error)
+        unknown = replace(report, pending=None, delay_seconds=None, retained_bytes=None, danger="")
+        return unknown, running, str(error)
     return report.with_health(health), running, ""
 
 
@@ -135,6 +139,11 @@ class Reporter:
         if isinstance(error, Exception):
             self.fail(error)
         self._lock.release()
+
+    @property
+    def danger(self) -> str:
+        """Why the database may soon delete changes that are not captured, as last measured."""
+        return self._report.danger
 
     @property
     def is_alone(self) -> bool:

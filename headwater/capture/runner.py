@@ -49,6 +49,7 @@ class CaptureRunner:
         #: How often it has failed since a piece was last captured, and the last error in one line.
         self.failures = 0
         self.error = ""
+        self._danger = ""
 
     def catch_up(self) -> int:
         """Capture all that is there now; return the number of rows. A paused capture stays as it is."""
@@ -86,10 +87,15 @@ class CaptureRunner:
                 self.failures, self.error = 0, ""
                 self._captured(capture, reporter)
 
-            capture.run(self._stop, on_piece=captured)
+            # Also while it is paused, for that is when a database may delete what is not captured.
+            capture.run(self._stop, on_piece=captured, on_pause=lambda: self._captured(capture, reporter))
 
     def _captured(self, capture: Capture, reporter: Reporter) -> None:
         reporter.captured(capture)
+        if reporter.danger and not self._danger:
+            logger.error("capture %s is at risk: %s", self.name, reporter.danger)
+            self._on_failure(f"at risk: {reporter.danger}")
+        self._danger = reporter.danger
         self._on_piece(capture)
 
     def _failed(self, error: str) -> None:

@@ -11,11 +11,11 @@ import orjson
 from headwater.capture import CaptureConfig, CaptureStore, SnapshotProgress
 from headwater.capture.envelope import EnvelopeName
 from headwater.capture.report import current_report, remove_report
-from headwater.errors import NotFound
+from headwater.errors import NotFound, NotPossible
 from headwater.log.dead_letters import dead_letter_topic
 from headwater.services.route import Service, route
 
-State = Literal["new", "snapshot", "streaming", "paused", "restarting", "unreachable"]
+State = Literal["new", "snapshot", "streaming", "paused", "restarting", "at risk", "unreachable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class CaptureStatus:
     url: str
     state: State
     envelope: EnvelopeName
+    paused: bool = False
     running: bool = False
     """Whether a process of this machine runs it now."""
     app: str = ""
@@ -70,6 +71,8 @@ class CaptureStatus:
     restarts: int = 0
     error: str = ""
     """The last error; empty after rows were captured again."""
+    danger: str = ""
+    """Why the database may soon delete changes that are not captured, and what to do; then the state is `at risk`."""
     warnings: list[str] = field(default_factory=list)
     """What needs an operator's attention, while the capture goes on."""
     details: dict[str, str] = field(default_factory=dict)
@@ -136,7 +139,15 @@ class Captures(Service):
 
     @route("POST", "/captures/{name}/pause", scope="admin:*")
     def pause(self, name: str) -> CaptureStatus:
-        """Pause a capture. Its database keeps the changes until it goes on."""
+        """Pause a capture. Its database keeps the changes until it goes on.
+
+        Refused while the database is about to delete changes that are not captured.
+        """
+        if danger := self.status(name).danger:
+            raise NotPossible(
+                why=f"Capture {name!r} cannot be paused: {danger[:1].lower()}{danger[1:]}",
+                instead="Pause it when it has caught up",
+            )
         return self._status(self._store.set_paused(name, True))
 
     @route("POST", "/captures/{name}/resume", scope="admin:*")
@@ -175,6 +186,8 @@ class Captures(Service):
         state: State = "paused" if config.paused else "streaming" if is_complete else "snapshot" if tables else "new"
         if unreachable:
             state = "unreachable"
+        elif report.danger:
+            state = "at risk"
         elif running and report.error:
             state = "restarting"
         return CaptureStatus(
@@ -182,6 +195,7 @@ class Captures(Service):
             url=config.url,
             state=state,
             envelope=config.envelope,
+            paused=config.paused,
             running=running,
             app=report.app,
             pid=report.pid if running else None,
@@ -195,6 +209,7 @@ class Captures(Service):
             captured_us=progress.at_us,
             restarts=report.restarts if running else 0,
             error=unreachable or report.error,
+            danger=report.danger,
             warnings=list(report.warnings),
             details=dict(report.details),
             tables=tables,

@@ -59,6 +59,7 @@ class Metrics(Service):
         delay = Metric(name="headwater_capture_delay_seconds", help="Age of the oldest change that is not captured.")
         pending = Metric(name="headwater_capture_pending", help="Changes or bytes that are not captured.")
         retained = Metric(name="headwater_capture_retained_bytes", help="What the database keeps for the capture.")
+        danger = Metric(name="headwater_capture_at_risk", help="1 if the database may soon delete uncaptured changes.")
         rows = Metric(name="headwater_capture_rows_total", help="Rows captured.", kind="counter")
         rate = Metric(name="headwater_capture_rows_per_second", help="Rows captured per second, by table.")
         share = Metric(name="headwater_capture_snapshot_share", help="How much of a snapshot is read, from 0 to 1.")
@@ -67,11 +68,12 @@ class Metrics(Service):
             delay.add(one.delay_seconds, capture=one.name)
             pending.add(one.pending, capture=one.name, unit=one.pending_unit)
             retained.add(one.retained_bytes, capture=one.name)
+            danger.add(bool(one.danger), capture=one.name)
             rows.add(one.rows, capture=one.name)
             for table in one.tables:
                 rate.add(table.rows_per_second, capture=one.name, table=table.table)
                 share.add(table.snapshot_share, capture=one.name, table=table.table)
-        return running, delay, pending, retained, rows, rate, share
+        return running, delay, pending, retained, danger, rows, rate, share
 
     def _gateways(self) -> Iterable[Metric]:
         if not self.caller.may("read", EVERY):  # gateways belong to the whole log

@@ -21,9 +21,12 @@ from headwater.optional import require
 #: How long a slot that a dead process still holds is waited for.
 HELD_SECONDS_MAX = 30.0
 VERSION_MIN = 140_000
+#: A slot is in danger when less than this share of `max_slot_wal_keep_size` is left.
+GUARD_SHARE = 0.25
 OBJECT_IN_USE = "55006"
 _SLOT = """
-SELECT s.active, s.active_pid, s.wal_status, s.safe_wal_size, s.confirmed_flush_lsn::text, s.restart_lsn::text, s.database = current_database(), s.plugin, r.write_lsn::text
+SELECT s.active, s.active_pid, s.wal_status, s.safe_wal_size, s.confirmed_flush_lsn::text, s.restart_lsn::text, s.database = current_database(), s.plugin, r.write_lsn::text,
+  pg_size_bytes(current_setting('max_slot_wal_keep_size'))
 FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid WHERE s.slot_name = %s
 """
 
@@ -39,6 +42,14 @@ class SlotState:
     confirmed: int | None
     restart: int | None
     written: int | None
+    keep_bytes_max: int
+    """What the server keeps for a slot at most; -1 for everything."""
+
+    @property
+    def is_endangered(self) -> bool:
+        """Whether the server may soon delete WAL that the slot needs."""
+        is_near = self.safe_bytes is not None and self.safe_bytes < self.keep_bytes_max * GUARD_SHARE
+        return self.wal_status == "unreserved" or is_near
 
 
 class Slot:
@@ -146,8 +157,8 @@ class Slot:
         rows = self._connection.query(_SLOT, (self.name,))
         if not rows:
             return None
-        active, holder, status, safe, confirmed, restart, _, _, written = rows[0]
-        return SlotState(active, holder, status, safe, *(_lsn(one) for one in (confirmed, restart, written)))
+        active, holder, status, safe, confirmed, restart, _, _, written, keep_bytes_max = rows[0]
+        return SlotState(active, holder, status, safe, _lsn(confirmed), _lsn(restart), _lsn(written), keep_bytes_max)
 
     def check(self, position: Position) -> SlotState:
         """Raise unless the changes behind a position are still there."""

@@ -33,7 +33,7 @@ from headwater.capture.postgres.chunks import ChunkReader
 from headwater.capture.postgres.connection import Address, Connection, checked_address
 from headwater.capture.postgres.messages import parse_lsn
 from headwater.capture.postgres.shape import Shape
-from headwater.capture.postgres.slot import Slot
+from headwater.capture.postgres.slot import Slot, SlotState
 from headwater.capture.postgres.snapshot import (
     InitialSnapshot,
     RangeRows,
@@ -471,10 +471,9 @@ class PostgresSource:
         if state.safe_bytes is not None:
             details["wal left"] = format_bytes(max(0, state.safe_bytes))
         warnings = []
-        if state.wal_status in ("unreserved", "extended"):
+        if state.wal_status == "extended" and not state.is_endangered:
             warnings.append(
-                f"the slot keeps more WAL than max_wal_size (status {state.wal_status!r}): run the capture, "
-                "or raise max_slot_wal_keep_size, before PostgreSQL deletes changes that are not captured"
+                "the slot keeps more WAL than max_wal_size: let the capture run, or drop it if it is not needed any more"
             )
         warnings += self._type_notes(session)
         return SourceHealth(
@@ -484,6 +483,7 @@ class PostgresSource:
             details=details,
             warnings=warnings,
             retained_bytes=retained,
+            danger=_danger(state),
         )
 
     def _type_notes(self, session: _Session) -> Sequence[str]:
@@ -516,6 +516,18 @@ class PostgresSource:
         if self._session is not None:
             self._session.connection.close()
             self._session = None
+
+
+def _danger(state: SlotState) -> str:
+    """What an operator must know before the server deletes WAL of a slot; empty if that is far away."""
+    if not state.is_endangered:
+        return ""
+    return (
+        f"PostgreSQL deletes changes that are not captured when it has written {format_bytes(max(0, state.safe_bytes or 0))} more "
+        f"(max_slot_wal_keep_size is {format_bytes(state.keep_bytes_max)}). Let the capture run; if it does not catch up, run "
+        "`ALTER SYSTEM SET max_slot_wal_keep_size = …` with a larger value and `SELECT pg_reload_conf()`; or drop the capture if "
+        "it is not needed"
+    )
 
 
 def _read_rows(shape: Shape, ranges: Iterable[RangeRows], order: int, misfits: list[Misfit]) -> Iterator[Changes]:

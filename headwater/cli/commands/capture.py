@@ -158,7 +158,11 @@ def status(session: Session, name: Name) -> None:
         *([f"  retained  {format_bytes(found.retained_bytes)}"] if found.retained_bytes is not None else []),
         *(f"  {name:<9} {value}" for name, value in found.details.items()),
         *(session.paint(f"  warning   {one}", "yellow") for one in found.warnings),
-        *([session.paint(f"  error     {found.error}", "red")] if found.error else []),
+        *(
+            session.paint(f"  {label:<9} {text}", "red")
+            for label, text in (("danger", found.danger), ("error", found.error))
+            if text
+        ),
         "",
         *session.table(columns("TABLE…", "TOPIC…", ">ROWS/S", ">DEAD LETTERS", ">SNAPSHOT ROWS", "SNAPSHOT"), tables),
     ]

@@ -17,10 +17,11 @@ TONES = {
     "streaming": "good",
     "paused": "",
     "restarting": "warn",
+    "at risk": "bad",
     "unreachable": "bad",
 }
 #: States from the worst to the best.
-_WORST_FIRST = ("unreachable", "restarting", "paused", "snapshot", "new", "streaming")
+_WORST_FIRST = ("at risk", "unreachable", "restarting", "paused", "snapshot", "new", "streaming")
 
 
 def badness(status: CaptureStatus) -> tuple[int, float, str]:

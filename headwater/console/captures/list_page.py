@@ -76,7 +76,7 @@ class CaptureList(ListPage[CaptureStatus]):
         delay = "–" if item.delay_seconds is None else span(item.delay_seconds)
         complete = toned("complete", "quiet") if share == 1.0 else "–"
         cells = [
-            link(item.name, path_to("captures", item.name), under=item.error or item.url),
+            link(item.name, path_to("captures", item.name), under=item.danger or item.error or item.url),
             mark(item.state, TONES[item.state]),
             runs(item) if item.running else toned(runs(item), "quiet"),
             drawn(sparkline(context().history.values("capture", item.name, "delay"))),

@@ -71,7 +71,7 @@ class CapturePage(LivePage[CaptureStatus]):
         return self._visit.services.captures.status(self._name)
 
     def show(self, content: CaptureStatus) -> None:
-        self._paused = content.state == "paused"
+        self._paused = content.paused
         self._state.set_content(f'<span class="pill {TONES[content.state]}">{escape(content.state)}</span>')
         if self._may_change:
             self._pause.set_text("Resume" if self._paused else "Pause")
@@ -87,9 +87,9 @@ class CapturePage(LivePage[CaptureStatus]):
         self._facts.set_content(facts_markup(_facts(content)))
 
     def _show_notes(self, status: CaptureStatus) -> None:
-        texts = [("bad", status.error)] if status.error else []
+        texts = [("bad", text) for text in (status.danger, status.error) if text]
         texts += [("warn", warning) for warning in status.warnings]
-        if not status.running and status.state != "paused":
+        if not status.running and not status.paused:
             texts.append(
                 ("info", f"No process runs it now: `headwater capture run {status.name}`, or the app that declares it.")
             )

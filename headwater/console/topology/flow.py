@@ -44,7 +44,14 @@ LOOKS = {
     "failed": "bad",
 }
 #: The same of the states of a capture that a process runs.
-CAPTURE_LOOKS = {"new": "starting", "snapshot": "on", "streaming": "on", "restarting": "warn", "unreachable": "bad"}
+CAPTURE_LOOKS = {
+    "new": "starting",
+    "snapshot": "on",
+    "streaming": "on",
+    "restarting": "warn",
+    "at risk": "bad",
+    "unreachable": "bad",
+}
 #: The same of the states of a gateway.
 GATEWAY_LOOKS = {"running": "on", "failed": "warn", "stopped": "off", "killed": "bad"}
 #: The busiest query is marked from this share of the time on; below it there is no bottleneck.
@@ -306,8 +313,10 @@ def _topic(status: TopicStatus | None, station: Station) -> NodeNumbers:
 def _capture(status: CaptureStatus | None) -> NodeNumbers:
     if status is None:
         return NodeNumbers(first="not there", state="off")
-    look = "off" if not status.running or status.state == "paused" else CAPTURE_LOOKS[status.state]
-    first = f"{short(status.rows_per_second)} rows/s" if look == "on" else status.state if status.running else "not run"
+    is_off = (not status.running or status.paused) and status.state != "at risk"
+    look = "off" if is_off else CAPTURE_LOOKS[status.state]
+    is_named = status.running or status.state == "at risk"
+    first = f"{short(status.rows_per_second)} rows/s" if look == "on" else status.state if is_named else "not run"
     delay = "" if status.delay_seconds is None else f"{span(status.delay_seconds)} behind"
     return NodeNumbers(rate=status.rows_per_second, first=first, second=delay, state=look, waits=bool(status.pending))
 

@@ -7,15 +7,56 @@ from pathlib import Path
 
 import pytest
 
-from headwater.capture import SourceInvalid, SourceReplaced
+from headwater.alerts import LogMeasures, Rule
+from headwater.alerts.measurements import Sample, measurements
+from headwater.capture import CaptureStore, SourceInvalid, SourceReplaced
+from headwater.capture.runner import CaptureRunner
+from headwater.errors import NotPossible
+from headwater.services import Settings, local
+from headwater.services.host import Host
+from headwater.services.metrics import Metrics
 from tests.capture.postgres.shop import PASSWORD_ENV, Shop
+from tests.conditions import until
 from tests.servers import PeerUnavailable, postgres_server
 
-GUARD = {"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB"}
+GUARD = {"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"}
+
+
+def fill_segments(shop: Shop, count: int) -> None:
+    for _ in range(count):
+        shop.sql("INSERT INTO orders SELECT coalesce(max(id), 0) + 1 FROM orders")
+        shop.sql("SELECT pg_switch_wal()")
+
+
+def check_danger(shop: Shop) -> None:
+    """A slot that is nearly lost is told wherever the capture is seen; a paused capture tells it by the process that would run it."""
+    host = Host(log=shop.log, settings=Settings())
+    captures = local(host).captures
+    status = captures.status("shop")
+    assert status.state == "at risk"
+    assert "max_slot_wal_keep_size is 64 MiB" in status.danger
+    with pytest.raises(NotPossible, match=r"cannot be paused.*ALTER SYSTEM SET max_slot_wal_keep_size"):
+        captures.pause("shop")
+    rule = Rule(name="slot", kind="capture_retention", capture="*", threshold=2**40)
+    (found,) = measurements(rule, Sample(LogMeasures(shop.log)))
+    assert (found.is_over, found.message) == (True, f"Capture 'shop' is at risk: {status.danger}")
+    assert 'headwater_capture_at_risk{capture="shop"} 1' in Metrics(host).scrape()
+    CaptureStore(shop.log).set_paused("shop", True)
+    told: list[str] = []
+    runner = CaptureRunner(shop.log, "shop", on_failure=told.append)
+    waiting = threading.Thread(target=runner.run)
+    waiting.start()
+    until(lambda: bool(told))
+    runner.request_stop()
+    waiting.join()
+    assert told == [f"at risk: {status.danger}"]
+    captures.resume("shop")
 
 
 @pytest.mark.process
-def test_a_capture_survives_a_restart_and_refuses_a_lost_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_survives_a_restart_warns_of_a_slot_in_danger_and_refuses_a_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     try:
         running = postgres_server(settings=GUARD)
         server = running.__enter__()
@@ -41,9 +82,9 @@ def test_a_capture_survives_a_restart_and_refuses_a_lost_slot(tmp_path: Path, mo
             shop.connect()
             capture.catch_up()
             shop.in_step()
-        for _ in range(4):  # four segments of 16 MB without the capture: more than the guard allows
-            shop.sql("INSERT INTO orders SELECT coalesce(max(id), 0) + 1 FROM orders")
-            shop.sql("SELECT pg_switch_wal()")
+        fill_segments(shop, 4)  # of 16 MB, without the capture: near to what the guard allows
+        check_danger(shop)
+        fill_segments(shop, 3)  # more than it allows
         shop.sql("CHECKPOINT")
         before = shop.rows()
         with pytest.raises(SourceReplaced, match="is lost"), shop.open() as capture:
