@@ -10,6 +10,7 @@ object, as columns. In both the attributes are headers of the row.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
 from headwater.http.arrow_body import unpacked
-from headwater.http.errors import MediaTypeUnknown
+from headwater.http.errors import BodyTooLarge, MediaTypeUnknown
 from headwater.log import Batch, Topic
 from headwater.log.remote.wire import ARROW, batches_to_bytes
 from headwater.schema import cloudevents
@@ -42,7 +43,8 @@ SMALL_BATCH_ROWS = 64
 
 # Any: rows in a shape that `Log.append` takes.
 def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic, *, size_max: int) -> Any:
-    """The rows of a request; an Arrow stream may be no larger than a body after decompression."""
+    """The rows of a request; after decompression it may be no larger than a body."""
+    body = decompressed(body, headers.get("content-encoding", ""), size_max=size_max)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if is_event(kind, headers):
         return rows_of_events(kind, headers, body, topic)
@@ -53,6 +55,34 @@ def rows_of(body: bytes, headers: Mapping[str, str], topic: Topic, *, size_max: 
     if kind == JSON:
         return decoded_rows(json_lines_of(body), topic)
     raise MediaTypeUnknown(given=kind[:100] or "none", known=KNOWN)
+
+
+def decompressed(body: bytes, encoding: str, *, size_max: int) -> bytes:
+    """A body without its `Content-Encoding`; no more is decompressed than a body may have.
+
+    >>> import gzip
+    >>> decompressed(gzip.compress(b"rows"), "gzip", size_max=4)
+    b'rows'
+    """
+    if encoding.strip().lower() in ("", "identity"):
+        return body
+    if encoding.strip().lower() not in ("gzip", "x-gzip"):
+        raise MediaTypeUnknown(given=f"Content-Encoding: {encoding[:100]}", known="a body in gzip, or not encoded")
+    parts, size, rest = [], 0, body
+    try:
+        while rest:  # a body may have several members, one behind the other
+            member = zlib.decompressobj(wbits=31)
+            part = member.decompress(rest, size_max - size + 1)
+            size += len(part)
+            if size > size_max:
+                raise BodyTooLarge(size_max=size_max)
+            if not member.eof:
+                raise EncodingInvalid(encoding="gzip", position="the end of the body", why="it is not complete")
+            parts.append(part)
+            rest = member.unused_data
+    except zlib.error as error:
+        raise EncodingInvalid(encoding="gzip", position="the body", why=str(error)) from error
+    return b"".join(parts)
 
 
 # -- CloudEvents ------------------------------------------------------------------------------------------------------

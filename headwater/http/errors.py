@@ -40,6 +40,17 @@ class BodyTooLarge(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class BodyTooSlow(UsageError):
+    """The body of a request comes more slowly than the server waits for."""
+
+    received: int
+    seconds: float
+    http_status: ClassVar[int] = 408
+    problem = "Of the body of this request {received} bytes came in {seconds:.0f} s. Nothing of it was used."
+    remedy = "Send it in smaller parts, or raise the server's `body_seconds_max`."
+
+
+@dataclass(eq=False, kw_only=True)
 class HostUnknown(NotAllowed):
     """A request names another host: a page of another site may have pointed its name at this machine."""
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from headwater.errors import HeadwaterError
-from headwater.http.errors import BodyTooLarge, HostUnknown, OriginRefused, TooManyRequests
+from headwater.http.errors import BodyTooLarge, BodyTooSlow, HostUnknown, OriginRefused, TooManyRequests
 from headwater.http.problems import answer
 from headwater.services.audit import Audit
 from headwater.services.callers import ANONYMOUS, LOCAL, Caller
@@ -41,6 +41,8 @@ CLIENTS_MAX = 10_000
 #: How much more of a body that is too large is read, and for how long, before the answer is sent.
 DRAINED_BYTES_MAX = 256 * MIB
 DRAINED_SECONDS_MAX = 10.0
+#: The rate from which on a body may take as long as it takes.
+BODY_BYTES_PER_SECOND_MIN = 500
 logger = logging.getLogger("headwater.http")
 
 
@@ -171,17 +173,27 @@ class Guard:
         await self.app(scope, self._bounded(scope, receive), note)
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        left = self.settings.body_bytes_max
+        size_max, seconds_max = self.settings.body_bytes_max, self.settings.body_seconds_max
+        size, ended = 0, False
+        began = asyncio.get_running_loop().time()
 
         async def read() -> MutableMapping[str, Any]:
-            nonlocal left
-            message = await receive()
+            nonlocal size, ended
+            if ended:  # what follows is that the client has disconnected
+                return await receive()
+            deadline = began + seconds_max + size / BODY_BYTES_PER_SECOND_MIN
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                raise BodyTooSlow(received=size, seconds=deadline - began) from error
+            ended = not message.get("more_body", False)
             if message["type"] == "http.request":
-                left -= len(message.get("body", b""))
-                if left < 0:
-                    scope["state"]["body_too_large"] = self.settings.body_bytes_max
-                    scope["state"]["body_goes_on"] = message.get("more_body", False)
-                    raise BodyTooLarge(size_max=self.settings.body_bytes_max)
+                size += len(message.get("body", b""))
+                if size > size_max:
+                    scope["state"]["body_too_large"] = size_max
+                    scope["state"]["body_goes_on"] = not ended
+                    raise BodyTooLarge(size_max=size_max)
             return message
 
         return read

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headwater.errors import ArgumentInvalid, HeadwaterError, NotFound
-from headwater.http.errors import BodyTooLarge, TooManyRequests
+from headwater.http.errors import BodyTooLarge, BodyTooSlow, TooManyRequests
 from headwater.http.router import caller_of
 from headwater.log.errors import ServerUnreachable
 from headwater.log.remote.wire import error_to_json
@@ -71,6 +71,10 @@ def answer(error: HeadwaterError, *, status: int | None = None) -> Response:
     headers = {}
     if isinstance(error, TooManyRequests | ServerFull | QueueFull):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
+    elif body["status"] == 503:
+        headers["Retry-After"] = "1"
+    if isinstance(error, BodyTooSlow):
+        headers["Connection"] = "close"  # the rest of the body is not read
     if isinstance(error, TokenInvalid):
         headers["WWW-Authenticate"] = 'Bearer realm="headwater"'
     try:

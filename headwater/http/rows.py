@@ -7,6 +7,7 @@ These routes are written by hand: their bodies are rows in a form that headers n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import orjson
@@ -32,13 +33,14 @@ from headwater.log.remote.wire import (
     start_from_text,
 )
 from headwater.schema.cloudevents import CONTENT_TYPE, CONTENT_TYPE_BATCH
-from headwater.services.host import Host
+from headwater.services.host import Host, ServerFull
 from headwater.services.json_form import INTEGER_MAX, json_schema
 from headwater.services.producers import Producers
 from headwater.services.route import JSON
 from headwater.services.row_pages import BatchPage
 from headwater.services.rows import Produced, Rows
 from headwater.services.wait import rows_behind
+from headwater.units import MIB
 
 _FORMS = {
     JSON_LINES: {"schema": {"type": "string"}, "example": '{"id": 1}\n{"id": 2}\n'},
@@ -68,6 +70,8 @@ _APPENDED_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 #: Larger bodies are digested in a thread: in the event loop they would delay other requests.
 DIGESTED_AT_ONCE = 64 * 1024
+#: What a body counts whose length is not known before it has come.
+UNKNOWN_LENGTH = 8 * MIB
 
 Number = Annotated[int | None, Query(ge=-INTEGER_MAX, le=INTEGER_MAX)]
 Partitions = Annotated[list[int] | None, Query(max_length=10_000)]
@@ -79,11 +83,27 @@ def router(host: Host) -> APIRouter:
     routes = APIRouter(tags=["rows"], dependencies=[Depends(not_audited)])
     log, receipts = host.log, Receipts()
 
+    async def bounded(request: Request) -> AsyncIterator[None]:
+        """Refuse a body while as many bytes as the server may hold are being appended; one body is never too much."""
+        length = request.headers.get("content-length", "")
+        size = int(length[:18]) if length.isdecimal() else UNKNOWN_LENGTH
+        size_max = host.settings.appended_bytes_max
+        if host.appended_bytes and host.appended_bytes + size > size_max:
+            raise ServerFull(what="bytes of rows", count_max=size_max, setting="appended_bytes_max")
+        host.appended_bytes += size
+        try:
+            yield
+        finally:
+            host.appended_bytes -= size
+
+    # Any: arguments of FastAPI's router.
+    body_of_rows: dict[str, Any] = {"openapi_extra": ROWS_BODY, "dependencies": [Depends(bounded)]}
+
     # Any: rows in a shape that `Log.append` takes.
     def rows_in(request: Request, body: bytes, topic: str) -> Any:
         return rows_of(body, request.headers, log.topic(topic), size_max=host.settings.body_bytes_max)
 
-    @routes.post("/topics/{topic}/rows", response_class=Response, responses=_APPENDED_ANSWER, openapi_extra=ROWS_BODY)
+    @routes.post("/topics/{topic}/rows", response_class=Response, responses=_APPENDED_ANSWER, **body_of_rows)
     async def append(
         request: Request,
         topic: str,
@@ -226,7 +246,7 @@ def router(host: Host) -> APIRouter:
         }
         return Response(body, media_type=ARROW, headers=headers)
 
-    @routes.post("/staged/{producer}/{sequence}/rows/{topic}", status_code=201, openapi_extra=ROWS_BODY)
+    @routes.post("/staged/{producer}/{sequence}/rows/{topic}", status_code=201, **body_of_rows)
     async def stage(
         request: Request,
         producer: str,
@@ -241,7 +261,7 @@ def router(host: Host) -> APIRouter:
         done = await host.run(lambda: service.stage(producer, sequence, attempt, topic, rows_in(request, body, topic)))
         return {"staged": done.staged}
 
-    @routes.post("/transactions/{transaction}/rows/{topic}", status_code=204, openapi_extra=ROWS_BODY)
+    @routes.post("/transactions/{transaction}/rows/{topic}", status_code=204, **body_of_rows)
     async def append_in_transaction(request: Request, transaction: str, topic: str, partition: Number = None) -> None:
         """Add rows to a transaction."""
         service = service_of(Producers, host, request)

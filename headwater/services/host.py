@@ -104,6 +104,8 @@ class Host:
     settings: Settings
     file_events: FileEvents = field(default_factory=FileEvents)
     streams: int = 0
+    #: Bytes of bodies with rows that are being read and appended.
+    appended_bytes: int = 0
     closing: bool = False
     cursors: ExpiringCache[Cursor] = field(init=False)
     #: The app that this process runs; None if the log is served alone.

@@ -35,6 +35,10 @@ class Settings:
     statements_max: int = 4
     #: How long the head of a request may take to arrive; then its connection is closed.
     head_seconds_max: float = 20.0
+    #: How long the body of a request may take, and one second more for each 500 bytes of it.
+    body_seconds_max: float = 20.0
+    #: Bytes of bodies with rows that are being read and appended; further requests get 429 with `Retry-After`.
+    appended_bytes_max: int = GIB
     #: Requests of one client, by its token or its address.
     requests_per_second_max: float = 2_000.0
     #: Wrong tokens from one address.
