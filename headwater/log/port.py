@@ -524,7 +524,7 @@ class Log(Protocol):
 
     def exchange(self, name: str) -> Any:
         """An exchange, which routes messages to queues. See `headwater.queues.Exchange`."""
-        return import_module("headwater.queues").Exchange(self, name)
+        return import_module("headwater.queues").open_exchange(self, name)
 
     def worker(
         self, queue: str, *, concurrency: int = 1, retries: Any = None, group: str = "default"

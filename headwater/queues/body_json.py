@@ -25,7 +25,7 @@ def bodies_to_json(kind: Body, schema: pa.Schema, bodies: Sequence[Any]) -> list
     if kind == "json":
         return list(bodies)
     if kind == "bytes":
-        return [None if body is None else _bytes_to_json(bytes(body)) for body in bodies]
+        return [None if body is None else bytes_to_json(_checked(body)) for body in bodies]
     try:
         column = pa.array(list(bodies), schema.field("body").type)
     except (TypeError, ValueError, pa.ArrowException) as error:
@@ -44,7 +44,7 @@ def bodies_from_json(kind: Body, schema: pa.Schema, bodies: Sequence[Any]) -> li
     if kind == "json":
         return list(bodies)
     if kind == "bytes":
-        return [None if body is None else _bytes_from_json(body) for body in bodies]
+        return [None if body is None else bytes_from_json(body) for body in bodies]
     fields = pa.schema(list(schema.field("body").type))
     lines = [orjson.dumps(body) for body in bodies if body is not None]
     try:
@@ -55,14 +55,22 @@ def bodies_from_json(kind: Body, schema: pa.Schema, bodies: Sequence[Any]) -> li
     return [None if body is None else next(values) for body in bodies]
 
 
-def _bytes_to_json(body: bytes) -> Any:
+def _checked(body: Any) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    raise ArgumentInvalid(name="body", value=type(body).__name__, expected="bytes; nothing was put")
+
+
+def bytes_to_json(body: bytes) -> Any:
     try:
         return body.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(body).decode()}
 
 
-def _bytes_from_json(body: Any) -> bytes:
+def bytes_from_json(body: Any) -> bytes:
     if isinstance(body, str):
         return body.encode()
     if isinstance(body, dict) and isinstance(body.get("base64"), str):

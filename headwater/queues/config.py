@@ -11,6 +11,7 @@ import orjson
 
 from headwater.errors import ArgumentInvalid, did_you_mean
 from headwater.log import Log, Topic
+from headwater.queues.errors import QueueExists
 from headwater.schema import parse_schema
 from headwater.units import Duration, parse_seconds
 
@@ -114,6 +115,13 @@ class QueueConfig:
         return asdict(self)
 
 
+def check_same(queue: str, config: QueueConfig, given: Mapping[str, Any]) -> None:
+    """Raise if a queue that exists has other settings than the given ones."""
+    other = [name for name, value in config.changed(given).to_json().items() if value != config.to_json()[name]]
+    if other:
+        raise QueueExists(queue=queue, why=f"with another value of {', '.join(other)}")
+
+
 def seconds_us(value: Duration) -> int:
     """A duration in microseconds."""
     return round(parse_seconds(value) * 1_000_000)
@@ -134,13 +142,20 @@ class Settings:
 
     def all(self, kind: str) -> dict[str, Any]:
         """The values of a kind by name; each call reads the new rows first."""
+        return self.together(kind)[0]
+
+    def together(self, *kinds: str) -> list[dict[str, Any]]:
+        """The values of some kinds at one moment."""
         with self._lock:
             if (self._next or self._log.topics(SETTINGS_TOPIC, internal=True)) and self.has_changed():
                 for batch in self._log.read(SETTINGS_TOPIC, start={0: self._next}).batches():
                     for row in batch.rows():
                         self._rows[row["kind"], row["name"]] = orjson.loads(row["value"])
                     self._next = batch.offset_next
-            return {name: value for (each, name), value in self._rows.items() if each == kind and value is not None}
+            return [
+                {name: value for (each, name), value in self._rows.items() if each == kind and value is not None}
+                for kind in kinds
+            ]
 
     # Any: a JSON value; None deletes it.
     def set(self, kind: str, name: str, value: Any) -> None:

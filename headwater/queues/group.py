@@ -28,6 +28,7 @@ from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.index import Entry, Index
 from headwater.queues.journal import DONE, SNAPSHOT, Event, Journal
 from headwater.queues.message import Message, Place, Stored, decode
+from headwater.queues.work_queue import QueueConsumer
 
 #: Rows that one call looks through at most; the next call continues.
 SCAN_ROWS_MAX = 65_536
@@ -52,17 +53,6 @@ class Idle(NamedTuple):
     others: bool
     #: Whether the call has looked through as many rows as it may, and there are others.
     unread: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueConsumer:
-    """A consumer of a group: how many messages it holds, and when it took last."""
-
-    name: str
-    held: int
-    taken_us: int
-    #: Whether it is held by the lease's time only, as a worker on another machine.
-    remote: bool
 
 
 @dataclass

@@ -17,7 +17,7 @@ from headwater.schema import parse_schema
 from headwater.units import Duration
 
 if TYPE_CHECKING:
-    from headwater.queues.queue import Queue
+    from headwater.queues.work_queue import WorkQueue
 
 #: Header of a redriven message: only this group gets it, since the other groups have processed it.
 GROUP_HEADER = "headwater.group"
@@ -73,7 +73,7 @@ class Message:
     lease_until_us: int = 0
     reply_to: str | None = None
     token: int = 0
-    queue: Queue | None = field(default=None, repr=False)
+    queue: WorkQueue | None = field(default=None, repr=False)
 
     @property
     def priority(self) -> int:
@@ -108,7 +108,7 @@ class Message:
         """Hold the message for another `lease` from now."""
         return self._held().extend(self, lease=lease)
 
-    def _held(self) -> Queue:
+    def _held(self) -> WorkQueue:
         if self.queue is None:
             raise ArgumentInvalid(name="message", value=self.id, expected="a message that was taken from a queue")
         return self.queue
@@ -228,7 +228,7 @@ class Stored(NamedTuple):
     only_group: str | None
 
 
-def decode(data: pa.RecordBatch, config: QueueConfig, queue: Queue | None) -> list[Stored]:
+def decode(data: pa.RecordBatch, config: QueueConfig, queue: WorkQueue | None) -> list[Stored]:
     """The messages in a batch of the queue's topic."""
     count = data.num_rows
 

@@ -12,7 +12,7 @@ from headwater.errors import ArgumentInvalid, Closed
 from headwater.queues.message import Outgoing
 
 if TYPE_CHECKING:
-    from headwater.queues.queue import Queue
+    from headwater.queues.work_queue import WorkQueue
 
 
 class Publisher:
@@ -26,7 +26,7 @@ class Publisher:
     ['0-0', '0-1', '0-2']
     """
 
-    def __init__(self, queue: Queue, *, batch: int, linger: float) -> None:
+    def __init__(self, queue: WorkQueue, *, batch: int, linger: float) -> None:
         if batch < 1:
             raise ArgumentInvalid(name="batch", value=batch, expected="at least 1")
         self._queue, self._batch, self._linger = queue, batch, linger

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Unpack
 
 import pyarrow as pa
 
@@ -28,15 +27,15 @@ from headwater.log.dead_letters import Selection
 from headwater.log.embedded import local_log
 from headwater.log.redrive import Outcome, redrive
 from headwater.log.topic_rules import check_name
-from headwater.queues.config import QueueConfig, QueueSettings, Settings, seconds_us
-from headwater.queues.errors import QueueExists, QueueFull
-from headwater.queues.group import EXTERNAL, Group, Idle, QueueConsumer
+from headwater.queues.config import QueueConfig, QueueSettings, Settings, check_same, seconds_us
+from headwater.queues.errors import QueueFull
+from headwater.queues.group import EXTERNAL, Group, Idle
 from headwater.queues.identifiers import Identifiers
 from headwater.queues.journal import SUFFIX, Event, Journal
 from headwater.queues.message import Encoder, Message, Outgoing, Place, parse_receipt, topic_schema
-from headwater.queues.publisher import Publisher
 from headwater.queues.stats import QueueStats, next_messages, rows_of, stats_of
 from headwater.queues.transaction import QueueTransaction
+from headwater.queues.work_queue import QueueConsumer, WorkQueue
 from headwater.units import Duration, parse_seconds
 
 #: How often a waiting consumer looks whether another process has died.
@@ -45,8 +44,8 @@ DEATH_SECONDS = 0.2
 REPLY = ".reply-"
 
 
-class Queue:
-    """One queue, as one group uses it. Open it with `log.queue("jobs")`; threads may share it.
+class Queue(WorkQueue):
+    """A queue in a log's folder, as one group uses it. Open it with `log.queue("jobs")`; threads may share it.
 
     >>> import tempfile, headwater
     >>> log = headwater.open(tempfile.mkdtemp())
@@ -84,44 +83,7 @@ class Queue:
 
     # -- put ----------------------------------------------------------------------------------------------------------
 
-    # Any: what the queue's `body` setting or its schema allows.
-    def put(
-        self,
-        body: Any,
-        *,
-        key: str | None = None,
-        id: str | None = None,
-        headers: Mapping[str, bytes | str] | None = None,
-        priority: int = 0,
-        delay: Duration | None = None,
-        deliver_at: datetime | int | None = None,
-        ttl: Duration | None = None,
-        reply_to: str | None = None,
-    ) -> str:
-        """Put a message; on return it is as durable as the topic promises. Return its id.
-
-        Each call waits for the disk: `put_many` and `publisher` share that wait between many messages.
-        """
-        message = Outgoing(
-            body=body,
-            key=key,
-            id=id,
-            headers=headers,
-            priority=priority,
-            delay=delay,
-            deliver_at=deliver_at,
-            ttl=ttl,
-            reply_to=reply_to,
-        )
-        return self.put_many([message])[0]
-
     def put_many(self, bodies: Sequence[Any], *, wait: Duration | None = None) -> list[str]:
-        """Put messages, all or none of them; return their ids. An `Outgoing` among the bodies has options of its own.
-
-        A message whose id was put before, in the time of `deduplicate`, is not put again. With `drop_newest` a full
-        queue drops messages; they have an empty id. With `block` a full queue lets the caller wait for room up to
-        `wait`, or for `lock_seconds_max` of the log's settings.
-        """
         seconds = self._log.config.lock_seconds_max if wait is None else parse_seconds(wait, name="wait")
         messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
         if not messages:
@@ -199,20 +161,11 @@ class Queue:
             ends = self._log.end_offsets(self.topic)
         return ready + scheduled + in_flight + blocked - ahead + sum(ends[each] - cursors[each] for each in ends)
 
-    def publisher(self, *, batch: int = 1_000, linger: Duration = "5 ms") -> Publisher:
-        """A buffer that puts messages in batches in the background, and confirms each by a future."""
-        return Publisher(self, batch=batch, linger=parse_seconds(linger, name="linger"))
-
     # -- take and what follows ----------------------------------------------------------------------------------------
 
     def take(
         self, n: int = 1, *, wait: Duration = 0.0, lease: Duration | None = None, consumer: str | None = None
     ) -> list[Message]:
-        """Take up to `n` messages that no other worker of the group holds; wait for the first one up to `wait`.
-
-        Settings that another process has changed apply from the next call on. A message that is not acknowledged before its lease ends is delivered again, and so is one whose process dies,
-        at once. With `consumer`, a name for a worker on another machine, only the lease's time counts.
-        """
         if not isinstance(n, int) or n < 1:
             raise ArgumentInvalid(name="n", value=n, expected="at least 1")
         lease_us = self.config.lease_us if lease is None else seconds_us(lease)
@@ -239,20 +192,11 @@ class Queue:
             if messages or not idle.unread:
                 return messages, idle
 
-    def ack(self, *messages: Message | str) -> None:
-        """Acknowledge messages: the group never gets them again. On return that is durable.
-
-        Raises `LeaseLost` for messages that the caller no longer holds, after the others are acknowledged.
-        """
-        self.ack_many(messages)
-
     def ack_many(self, messages: Sequence[Message | str]) -> None:
-        """Acknowledge many messages with one wait for the disk; see `ack`."""
         if messages:
             self._state.ack([parse_receipt(message) for message in messages])
 
     def nack(self, *messages: Message | str, delay: Duration | None = None, reason: str = "", trace: str = "") -> None:
-        """Return messages after a failure, to be delivered again after `delay`; after its last attempt one is dead."""
         self._state.give_back(
             [parse_receipt(message) for message in messages],
             delay_us=0 if delay is None else seconds_us(delay),
@@ -263,16 +207,13 @@ class Queue:
         )
 
     def reject(self, *messages: Message | str, reason: str = "", trace: str = "") -> None:
-        """Make messages dead letters now, whatever their attempts."""
         self._state.reject([parse_receipt(message) for message in messages], reason=reason, trace=trace)
 
     def release(self, *messages: Message | str) -> None:
-        """Return messages unprocessed: the delivery does not count."""
         leases = [parse_receipt(message) for message in messages]
         self._state.give_back(leases, delay_us=0, error="", reason="", trace="", failed=False)
 
     def extend(self, *messages: Message | str, lease: Duration | None = None) -> int:
-        """Hold messages for another `lease` from now; return when it ends, in microseconds."""
         until = self._log.clock.now_us() + (self.config.lease_us if lease is None else seconds_us(lease))
         self._state.extend([parse_receipt(message) for message in messages], until)
         for message in messages:
@@ -299,7 +240,6 @@ class Queue:
     # -- request and reply --------------------------------------------------------------------------------------------
 
     def request(self, body: Any, *, timeout: Duration = "10 seconds", **options: Any) -> Message:
-        """Put a message, and wait for the reply to it. Replies come over a queue of this request alone."""
         seconds = parse_seconds(timeout, name="timeout")
         reply_to = reply_queue(self.name)
         with open_queue(self._log, reply_to) as replies:
@@ -313,7 +253,6 @@ class Queue:
             return answers[0]
 
     def reply(self, message: Message, body: Any) -> None:
-        """Reply to a request and acknowledge it. A request whose caller has stopped waiting is only acknowledged."""
         if message.reply_to is None:
             raise ArgumentInvalid(name="message", value=message.id, expected="a message with `reply_to`")
         with suppress(NotFound), open_queue(self._log, message.reply_to, create=False) as replies:
@@ -323,17 +262,14 @@ class Queue:
     # -- state --------------------------------------------------------------------------------------------------------
 
     def stats(self) -> QueueStats:
-        """The group's counts now; counters begin with the index file."""
         self._refresh()
         return stats_of(self._log, self)
 
     def consumers(self) -> list[QueueConsumer]:
-        """The consumers of this group that have taken messages and not ended, with what each holds."""
         with self._state.changes() as index:
             return self._state.consumers(index)
 
     def peek(self, n: int = 10) -> list[Message]:
-        """The next messages that wait, without a lease. Scheduled ones behind the cursor are among them."""
         self._refresh()
         return next_messages(self._log, self, n)
 
@@ -347,15 +283,13 @@ class Queue:
         raise ArgumentInvalid(name="receipt", value=receipt, expected="the receipt of a message that is still there")
 
     def groups(self) -> list[str]:
-        """The groups of the queue; each gets every message."""
         return sorted(name.rpartition("/")[2] for name in _groups(self._settings, self.name))
 
     def delete_group(self, group: str) -> None:
-        """Delete a group: it holds no messages back any more. A later group of this name gets all messages."""
         if group == self.group:
             raise ArgumentInvalid(name="group", value=group, expected="another group than that of this object")
         if group not in self.groups():
-            raise NotFound(kind="group", name=group, near=did_you_mean(group, self.groups()))
+            raise NotFound(kind="queue group", name=group, near=did_you_mean(group, self.groups()))
         starts = self._log.start_offsets(self.topic)
         with self._threads:
             state = next(each for each in self._states() if each.name == group)
@@ -384,18 +318,12 @@ class Queue:
             log.delete_before(self.topic, floors, seal=force)
 
     def pause(self) -> None:
-        """Deliver nothing to this group until `resume`; leases that are held stay valid."""
         self._state.announce([Event("pause")])
 
     def resume(self) -> None:
-        """Deliver messages again."""
         self._state.announce([Event("resume")])
 
     def replay(self, start: Literal["earliest", "latest"] | datetime | int | Mapping[int, int] = "earliest") -> None:
-        """Deliver to this group all messages from `start` on, also those that it has acknowledged.
-
-        Leases that are held are lost. Other groups are not affected.
-        """
         if start == "earliest":
             offsets = self._log.start_offsets(self.topic)
         elif start == "latest":
@@ -415,11 +343,9 @@ class Queue:
         self._state.announce([Event("reset", partition, offset) for partition, offset in offsets.items()])
 
     def redrive(self, selection: Selection | None = None, **options: Any) -> Outcome:
-        """Put dead letters of the queue again, exactly once; see `headwater.log.redrive`."""
         return redrive(self._log, self.name, selection, **options)
 
     def alter(self, **settings: Unpack[QueueSettings]) -> None:
-        """Change settings of the queue; queues that are open in other processes have them at their next call."""
         self._refresh()
         config = self.config.changed(settings)
         for name in ("body", "priorities", "ordered"):
@@ -439,7 +365,7 @@ class Queue:
         if self.name not in known or folder_of(self._log, self.name) != self._folder:
             raise NotFound(kind="queue", name=self.name, near=did_you_mean(self.name, known))
         if f"{self.name}/{self.group}" not in groups:
-            raise NotFound(kind="group", name=self.group, near=did_you_mean(self.group, self.groups()))
+            raise NotFound(kind="queue group", name=self.group, near=did_you_mean(self.group, self.groups()))
         self._deleted = False
         self.apply(QueueConfig(**known[self.name]))
 
@@ -458,7 +384,6 @@ class Queue:
         return self._owner
 
     def close(self) -> None:
-        """Return messages that this object holds, unprocessed, and close its files."""
         if self._closed:
             return
         self._closed = True
@@ -471,14 +396,6 @@ class Queue:
             state.close()
         if self._identifiers is not None:
             self._identifiers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def state(self) -> Group:
@@ -516,8 +433,8 @@ def open_queue(
     """Open a queue as one of its groups; create both if they do not exist."""
     if is_remote(log.address):
         raise NotPossible(
-            why="A queue of a remote log is not leased by this process",
-            instead="Call the queue's paths of the server, or open the log's folder on its machine",
+            why="This process does not have the folder of the log, where leases of its queues are",
+            instead="Ask the server of the log",
         )
     check_name("queue", name)
     check_name("group", group)
@@ -533,9 +450,7 @@ def open_queue(
         store.set("queue", name, config.to_json())
     else:
         config = QueueConfig(**known[name])
-        other = [key for key, value in config.changed(settings).to_json().items() if value != config.to_json()[key]]
-        if other:
-            raise QueueExists(queue=name, why=f"with another value of {', '.join(other)}")
+        check_same(name, config, settings)
     if f"{name}/{group}" not in store.all("group"):
         store.set("group", f"{name}/{group}", True)
     return Queue(log, name, group, config)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from headwater.errors import NotFound, did_you_mean
 from headwater.log import Log
-from headwater.queues import Queue, QueueConfig, open_queue
-from headwater.queues.config import SETTINGS_TOPIC, Settings
+from headwater.queues import Queue, QueueConfig
+from headwater.queues.config import Settings
+from headwater.queues.queue import open_queue
 
 #: Groups of queues that stay open; the one not used for longest is closed.
 OPEN_MAX = 256
@@ -31,7 +32,7 @@ class OpenQueues:
         self._log = log
         self._lock = threading.Lock()
         self._settings = Settings(log)
-        self._seen = -1
+        self._is_read = False
         self._configs: dict[str, QueueConfig] = {}
         self._groups: set[tuple[str, str]] = set()
         self._opened: OrderedDict[tuple[str, str], _Opened] = OrderedDict()
@@ -79,12 +80,12 @@ class OpenQueues:
     # -- inside, under the lock ---------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        end = self._log.end_offsets(SETTINGS_TOPIC)[0] if self._log.topics(SETTINGS_TOPIC, internal=True) else 0
-        if end == self._seen:
+        if self._is_read and not self._settings.has_changed():
             return
-        self._configs = {name: QueueConfig(**value) for name, value in self._settings.all("queue").items()}
-        self._groups = {(name.rpartition("/")[0], name.rpartition("/")[2]) for name in self._settings.all("group")}
-        self._seen = end
+        queues, groups = self._settings.together("queue", "group")
+        self._configs = {name: QueueConfig(**value) for name, value in queues.items()}
+        self._groups = {(name.rpartition("/")[0], name.rpartition("/")[2]) for name in groups}
+        self._is_read = bool(self._configs)
         for key, opened in list(self._opened.items()):
             config = self._configs.get(key[0])
             if config is None or key not in self._groups or self._topic_id(key[0]) != opened.topic_id:

@@ -22,15 +22,13 @@ from headwater.queues import (
     QueueConfig,
     QueueConsumer,
     QueueStats,
-    delete_queue,
     exchanges,
-    open_queue,
 )
 from headwater.queues.body_json import bodies_from_json, bodies_to_json
 from headwater.queues.config import Body, seconds_us
 from headwater.queues.group import EXTERNAL, Idle
 from headwater.queues.journal import SUFFIX
-from headwater.queues.queue import DEATH_SECONDS, REPLY, no_reply, reply_queue
+from headwater.queues.queue import DEATH_SECONDS, REPLY, delete_queue, no_reply, open_queue, reply_queue
 from headwater.services.dead_letters import ALL, DeadLetters, Redrive, open_dead_letters
 from headwater.services.open_queues import OpenQueues
 from headwater.services.route import Service, route
@@ -347,6 +345,16 @@ class Queues(Service):
         """Create a group, which gets all messages that the queue still has. Taking as a new group creates it, too."""
         with self._open.use(queue, group, create_group=True):
             pass
+
+    @route("DELETE", "/queues/{queue}/groups/{group}", scope="admin:{queue}")
+    def delete_group(self, queue: str, group: str) -> None:
+        """Delete a group: it holds no messages back any more. A queue keeps its last group."""
+        others = [name for name in self._open.groups(queue) if name != group]
+        if not others:
+            expected = "a group beside which there is another; or delete the queue"
+            raise ArgumentInvalid(name="group", value=group, expected=expected)
+        with self._open.use(queue, others[0]) as opened:
+            opened.delete_group(group)
 
     @route("GET", "/queues/{queue}/consumers", scope="read:{queue}")
     def consumers(self, queue: str, *, group: str = "default") -> list[QueueConsumer]:

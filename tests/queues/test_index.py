@@ -18,6 +18,12 @@ from headwater.queues.errors import IndexDamaged
 from tests.queues.test_space import bodies, lose_index
 
 
+@pytest.fixture
+def log(local_log: Log) -> Log:
+    """In its folder: these tests look at its files."""
+    return local_log
+
+
 def test_objects_that_have_a_lost_index_open_share_the_new_one(log: Log) -> None:
     first, second = log.queue("jobs"), log.queue("jobs")
     first.put_many([1, 2, 3])

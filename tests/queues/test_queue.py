@@ -8,8 +8,9 @@ import pytest
 
 import headwater as hw
 from headwater.clock import ManualClock
-from headwater.errors import ArgumentInvalid, NotFound
+from headwater.errors import ArgumentInvalid, NotFound, NotPossible
 from headwater.log import Log
+from headwater.log.remote.log import RemoteLog
 from headwater.queues import (
     LeaseLost,
     Message,
@@ -20,6 +21,7 @@ from headwater.queues import (
     delete_queue,
     queues,
 )
+from tests.queues.conftest import Server
 
 
 def bodies(messages: list[Message]) -> list[object]:
@@ -241,9 +243,9 @@ def test_a_full_queue_rejects_or_drops(log: Log) -> None:
     assert bodies(newest.take(9)) == [1, 2]
 
 
-def test_a_transaction_appends_and_acknowledges_or_does_neither(log: Log, clock: ManualClock) -> None:
-    queue, out = log.queue("jobs", lease="10 seconds"), log.queue("out")
-    log.create("results", {"n": "int64"})
+def test_a_transaction_appends_and_acknowledges_or_does_neither(local_log: Log, clock: ManualClock) -> None:
+    queue, out = local_log.queue("jobs", lease="10 seconds"), local_log.queue("out")
+    local_log.create("results", {"n": "int64"})
     queue.put(1)
     [late] = queue.take()
     clock.advance(seconds=10)
@@ -255,14 +257,23 @@ def test_a_transaction_appends_and_acknowledges_or_does_neither(log: Log, clock:
         transaction.append("results", [{"n": 2}])
         transaction.put(out, "done")
         transaction.ack(message)
-    assert [row["n"] for row in log.read("results").rows()] == [2]
+    assert [row["n"] for row in local_log.read("results").rows()] == [2]
     assert bodies(out.take()) == ["done"]
     assert queue.stats().length == 0
 
 
+def test_a_queue_behind_a_server_names_another_way_than_a_transaction(server: Server, local_log: Log) -> None:
+    with (
+        server.of(local_log) as connection,
+        RemoteLog(connection.address, connection=connection) as log,
+        pytest.raises(NotPossible, match="written once"),
+    ):
+        log.queue("jobs").transaction()
+
+
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_an_index_that_is_lost_is_built_again_from_the_log(log: Log, tmp_path: Path, damage: str) -> None:
-    queue = log.queue("jobs")
+def test_an_index_that_is_lost_is_built_again_from_the_log(local_log: Log, tmp_path: Path, damage: str) -> None:
+    queue = local_log.queue("jobs")
     queue.put_many([1, 2, 3, 4])
     one, two, three = queue.take(3)
     two.ack()
@@ -273,7 +284,7 @@ def test_an_index_that_is_lost_is_built_again_from_the_log(log: Log, tmp_path: P
         file.unlink()
     if damage == "damaged":
         path.write_bytes(b"not a database" * 1000)
-    messages = log.queue("jobs").take(9)
+    messages = local_log.queue("jobs").take(9)
     assert {message.body for message in messages} == {1, 3, 4}
     assert one.body == 1
     assert {message.body: message.attempt for message in messages}[3] == 2

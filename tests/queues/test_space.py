@@ -13,6 +13,12 @@ from headwater.log.embedded import local_log
 from headwater.queues import Message, Outgoing, Queue, group
 
 
+@pytest.fixture
+def log(local_log: Log) -> Log:
+    """In its folder: these tests look at its files."""
+    return local_log
+
+
 def bodies(messages: list[Message]) -> list[object]:
     return [message.body for message in messages]
 

@@ -19,7 +19,7 @@ from headwater.services.host import Host
 from tests.http.conftest import clients
 
 
-class _InProcess:
+class InProcess:
     """An HTTP client that asks an application in this process, which has no time limits."""
 
     def __init__(self, client: TestClient, token: str) -> None:
@@ -29,6 +29,9 @@ class _InProcess:
     # Any: the shapes of httpx.
     def request(self, method: str, path: str, *, timeout: float, **more: Any) -> Any:  # noqa: ARG002
         return self._client.request(method, path, headers={**self._headers, **more.pop("headers", {})}, **more)
+
+    def close(self) -> None:
+        """Nothing to do: the test client is closed by what made it."""
 
 
 #: Makes services for a caller with these scopes; without scopes, for one who may do everything.
@@ -62,7 +65,7 @@ def services_of(request: pytest.FixtureRequest, log: Log, runner: Any) -> Iterat
         def of(*scopes: str) -> Services:
             connection = Connection("http://127.0.0.1:8080")
             token = tokens.create(f"ada{len(tokens.list())}", scopes or ("admin:*",))
-            connection._client = _InProcess(client, token)  # type: ignore[assignment]  # what of it is used
+            connection._client = InProcess(client, token)  # type: ignore[assignment]  # what of it is used
             return remote_services(connection)
 
         yield of

@@ -87,6 +87,11 @@ class RemoteLog(Log):
     def home(self) -> Path:
         return home_of(self.address)
 
+    @property
+    def connection(self) -> Connection:
+        """The connection to the server, for views of the log that have paths of their own."""
+        return self._connection
+
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def create(
