@@ -1,0 +1,69 @@
+"""Plain consumers that write to nowhere, as peers.
+
+python -m benchmarks.gateway.consumers mqtt|zeromq ADDRESS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from urllib.parse import urlsplit
+
+MODULE = "benchmarks.gateway.consumers"
+
+
+def _mqtt(address: str) -> None:
+    """`subscribe` makes the session; `until N` counts the messages of the session."""
+    import paho.mqtt.client as mqtt
+    from paho.mqtt.enums import CallbackAPIVersion
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    print("ready", flush=True)
+    for line in sys.stdin:
+        received = [0]
+        client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="plain", protocol=mqtt.MQTTv5)
+
+        def count(*_: object, received: list[int] = received) -> None:
+            received[0] += 1
+
+        client.on_message = count
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
+        properties.SessionExpiryInterval = 3_600
+        properties.ReceiveMaximum = 1_000
+        began = time.perf_counter()
+        client.connect(parts.hostname, parts.port, clean_start=False, properties=properties)
+        match line.split():
+            case ["subscribe"]:
+                client.loop(1)
+                client.subscribe("bench/#", qos=1)
+                client.loop(1)
+            case ["until", wanted]:
+                while received[0] < int(wanted):
+                    client.loop(1)
+        print(json.dumps({"received": received[0], "seconds": time.perf_counter() - began}), flush=True)
+        client.disconnect()
+        client.loop(1)
+
+
+def _zeromq(address: str) -> None:
+    import zmq
+
+    context = zmq.Context[zmq.Socket[bytes]]()
+    own = context.socket(zmq.PULL)
+    own.bind(address)
+    print(bytes(own.getsockopt(zmq.LAST_ENDPOINT)).decode().rstrip("\x00"), flush=True)
+    for line in sys.stdin:
+        wanted = int(line.split()[1])
+        for _ in range(wanted):
+            own.recv_multipart()
+        print(json.dumps({"received": wanted}), flush=True)
+    context.destroy(linger=0)
+
+
+if __name__ == "__main__":
+    {"mqtt": _mqtt, "zeromq": _zeromq}[sys.argv[1]](sys.argv[2])
