@@ -18,12 +18,13 @@ import psutil
 
 from benchmarks.harness import Bench, Result, main
 
-#: The kind of a process, by what stands in its command.
+#: The kind of a process, by what stands in its name (forked processes are named after their modules) or its command.
 KINDS = {
-    "sources": "python_streaming_source_runner",
-    "workers": "pyspark.worker",
-    "planners": "pyspark.sql.worker",
-    "jvm": "java",
+    "sources": ("python_streamin",),
+    "workers": ("worker ",),
+    "planners": ("data_sou", "into_data"),
+    "server": ("fork_server",),
+    "jvm": ("java",),
 }
 
 
@@ -68,10 +69,10 @@ def _cpu_by_kind(root: psutil.Process, *, until: float) -> dict[str, float]:
     while time.monotonic() < until and root.is_running():
         for process in [root, *root.children(recursive=True)]:
             try:
-                command, times = " ".join(process.cmdline()), process.cpu_times()
+                command, times = f"{process.name()} {' '.join(process.cmdline())} ", process.cpu_times()
             except psutil.Error:
                 continue
-            kind = next((kind for kind, mark in KINDS.items() if mark in command), "driver")
+            kind = next((kind for kind, marks in KINDS.items() if any(mark in command for mark in marks)), "driver")
             used[process.pid] = (kind, times.user + times.system)
         time.sleep(0.5)
     sums: dict[str, float] = defaultdict(float)

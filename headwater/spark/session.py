@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.home import absolute_address
 from headwater.optional import require_extras
+from headwater.spark import fork_server
 from headwater.spark.archive_creation import create_in_background
 from headwater.spark.java import Archive, find_java, launcher
 
@@ -72,7 +73,7 @@ def session(
         builder = builder.config(key, value)
     if quiet:
         _silence_error_logs()
-    with _environment(quiet=quiet):
+    with _environment(quiet=quiet, forks=_is_local(settings["spark.master"])):
         spark = builder.getOrCreate()
     return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
 
@@ -184,21 +185,24 @@ def _silence_error_logs() -> None:
 
 
 @contextlib.contextmanager
-def _environment(*, quiet: bool) -> Iterator[None]:
-    """What Spark's scripts look for in the environment, while the JVM starts."""
+def _environment(*, quiet: bool, forks: bool) -> Iterator[None]:
+    """What Spark's scripts look for in the environment, while the JVM starts; `forks`: its Pythons come from the fork server."""
     java = find_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(launcher(java) if quiet or not java.vectors else java.home)
+    during = {"JAVA_HOME": str(launcher(java) if quiet or not java.vectors else java.home)}
+    if "PYSPARK_PYTHON" not in os.environ:  # a user who names a Python gets that one
+        python = str((fork_server.start() if forks else None) or sys.executable)
+        during |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python)}
+    before = {name: os.environ.get(name) for name in during}
+    os.environ.update(during)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _is_local(master: str) -> bool:
