@@ -54,7 +54,8 @@ def session(
     where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`.
     Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
     the first process that ends after a session starts another one in the background, which writes a class archive to
-    the cache folder in about a minute; the archive halves the start of later sessions.
+    the cache folder in about a minute; the archive halves the start of later sessions. On Linux, Spark's Python processes
+    are forked from one that has loaded what they need, unless `PYSPARK_PYTHON` names another Python.
 
     A session that exists already is returned, with sources and sinks registered and its other settings as they are.
     """
