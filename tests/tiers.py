@@ -165,7 +165,7 @@ def kind_of_program(program: str, words: list[str]) -> str:
     >>> kind_of_program("java", ["java"]), kind_of_program("node", ["node", "playwright/cli.js"])
     ('spark', 'browser')
     """
-    if program in ("java", "spark-submit", "spark-class"):
+    if program in ("java", "spark-submit", "spark-class") or any("fork_server" in word for word in words[:3]):
         return "spark"
     if "chrom" in program or any("playwright" in word for word in words[:3]):
         return "browser"
