@@ -190,7 +190,7 @@ def _become(request: list[str], streams: list[int]) -> None:
         arguments, variables = values[: int(count)], values[int(count) :]
         os.chdir(folder)
         os.environ.clear()
-        os.environ.update(variable.split("=", 1) for variable in variables)
+        os.environ.update({name: value for name, _, value in (variable.partition("=") for variable in variables)})
         wanted = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         sys.path[:] = [*dict.fromkeys(wanted), *(path for path in sys.path if path and path not in wanted)]
         _, module, *rest = arguments
