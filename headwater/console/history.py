@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from headwater.services.captures import Captures, CaptureStatus
     from headwater.services.gateways import Gateways, GatewayStatus
     from headwater.services.queries import Queries
+    from headwater.services.syncs import Syncs, SyncStatus
 
-Kind = Literal["topic", "group", "query", "capture", "queue", "gateway", "log"]
+Kind = Literal["topic", "group", "query", "capture", "queue", "gateway", "sync", "log"]
 #: The series of all inputs together.
 TOTAL: tuple[Kind, str, str] = ("log", "", "rate")
 INTERVAL_SECONDS = 2.0
@@ -72,6 +73,7 @@ class History:
         queries: Queries,
         captures: Captures | None = None,
         gateways: Gateways | None = None,
+        syncs: Syncs | None = None,
         *,
         store: HistoryStore | None = None,
     ) -> None:
@@ -79,6 +81,8 @@ class History:
         self._captures = captures
         self._captures_due = 0.0
         self._gateways = gateways
+        self._syncs = syncs
+        self._syncs_due = 0.0
         self._queries = queries
         self._store = store
         self._thread: threading.Thread | None = None
@@ -93,6 +97,7 @@ class History:
         self.statuses: list[QueryStatus] = []
         self.captures: list[CaptureStatus] = []
         self.gateways: list[GatewayStatus] = []
+        self.syncs: list[SyncStatus] = []
         self.running: list[str] = []
         """The apps that run, as far as they answered."""
         self.silent: list[str] = []
@@ -127,7 +132,8 @@ class History:
 
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
         `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch; captures `rate`, `delay`,
-        `pending` and `retained`, and `table.…` for the rates of their tables; gateways the rates of their counters by name.
+        `pending` and `retained`, and `table.…` for the rates of their tables; gateways the rates of their counters by name; syncs `rate`,
+        `delay` and `pending`.
         """
         series = self._series.get((kind, name, measure), ())
         with contextlib.suppress(RuntimeError):  # it grew during the copy
@@ -175,7 +181,7 @@ class History:
         # First, because queries say which topics are inputs. Waiting for apps of other processes costs this machine
         # nothing, so it does not count.
         went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]
-        went_well.append(self._succeeds(self._measure_gateways))
+        went_well += [self._succeeds(self._measure_gateways), self._succeeds(self._measure_syncs)]
         began = time.monotonic()
         went_well += [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
@@ -322,6 +328,24 @@ class History:
             self._note("capture", one.name, now, values)
         known = {name for kind, name, _ in tuple(self._series) if kind == "capture"}
         self._forget("capture", known - {one.name for one in self.captures})
+
+    def _measure_syncs(self) -> None:
+        began = time.monotonic()
+        if self._syncs is None or began < self._syncs_due:
+            return
+        self.syncs = self._syncs.list_syncs()
+        # A target that does not answer is asked less often.
+        self._syncs_due = time.monotonic() + (time.monotonic() - began) / SHARE_MAX
+        now = time.time()
+        for one in self.syncs:
+            values = {"rate": one.rows_per_second}
+            if one.delay_seconds is not None:
+                values["delay"] = one.delay_seconds
+            if one.pending is not None:
+                values["pending"] = float(one.pending)
+            self._note("sync", one.name, now, values)
+        known = {name for kind, name, _ in tuple(self._series) if kind == "sync"}
+        self._forget("sync", known - {one.name for one in self.syncs})
 
     def _measure_gateways(self) -> None:
         if self._gateways is None:

@@ -22,6 +22,7 @@ from headwater.http.server import served_app
 from headwater.services.captures import Captures
 from headwater.services.gateways import Gateways
 from headwater.services.queries import Queries
+from headwater.services.syncs import Syncs
 from headwater.services.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
     def mount(app: FastAPI) -> None:
         service = app.state.service
         history = History(
-            service.log, Queries(service), Captures(service), Gateways(service), store=HistoryStore(service.log)
+            service.log,
+            Queries(service),
+            Captures(service),
+            Gateways(service),
+            Syncs(service),
+            store=HistoryStore(service.log),
         )
         use(
             Context(

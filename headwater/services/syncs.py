@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.log.clients.groups import lag_of
 from headwater.services.route import Service, route
 from headwater.sinks.retry import RetryLater
 from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison, TargetTable
 from headwater.sync.config import Mode
+from headwater.sync.report import RecordedComparison, last_comparison, record_comparison, remove_report, report_of
 from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 
-State = Literal["new", "in sync", "behind", "paused", "unreachable"]
+State = Literal["new", "in sync", "behind", "paused", "failed", "unreachable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,8 @@ class SyncedTable:
     topic: str
     table: str
     pending: int
+    delay_seconds: float = 0.0
+    """How long the oldest of these rows has waited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +41,22 @@ class SyncStatus:
     state: State
     topics: list[str]
     pending: int | None = None
+    delay_seconds: float | None = None
+    """How long the oldest row that is not applied has waited; None if the target does not answer."""
+    paused: bool = False
+    running: bool = False
+    """Whether a process of this machine runs it now."""
+    pid: int | None = None
+    """The process that runs it."""
+    rows: int = 0
+    """Rows that this process has applied."""
+    rows_per_second: float = 0.0
     dead_letters: bool = False
+    transactions: bool = False
     error: str = ""
+    """Why the target cannot be asked, or the error that ended the last process."""
+    compared: RecordedComparison | None = None
+    """The last comparison of the target."""
     tables: list[SyncedTable] = field(default_factory=list)
 
 
@@ -107,9 +126,12 @@ class Syncs(Service):
                 expected="false with `source`: repair from the topics, and take a new snapshot of a table that its topic lacks",
             )
         config = self._store.config(name)
+        at_us = self.log.clock.now_us()
         with contextlib.closing(open_target(config)) as target:
             sync = Sync(self.log, config, target)
-            return sync.compare_with_source() if source else sync.compare(repair=repair)
+            found = sync.compare_with_source() if source else sync.compare(repair=repair)
+        record_comparison(self.log, name, RecordedComparison(at_us=at_us, source=source, repaired=repair, tables=found))
+        return found
 
     @route("POST", "/syncs/{name}/rebuild", scope="admin:*")
     def rebuild(self, name: str, *, topic: str | None = None) -> int:
@@ -124,6 +146,7 @@ class Syncs(Service):
     def drop(self, name: str) -> None:
         """Remove a sync, and its positions in the target. The tables of the target stay."""
         self._store.remove(name)
+        remove_report(self.log, name)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -132,18 +155,17 @@ class Syncs(Service):
         return SyncStore(self.log)
 
     def _status(self, config: SyncConfig) -> SyncStatus:
+        report, running = report_of(self.log, config.name)
         tables: list[SyncedTable] = []
-        pending, error, is_new = None, "", True
+        pending, delay, error = None, None, "" if running else report.error
         state: State = "unreachable"
         try:
-            with contextlib.closing(open_target(config)) as target:
-                for table in topic_tables(self.log, config):
-                    position = target.position(table)
-                    is_new = is_new and position is None
-                    tables.append(self._table(table, {} if position is None else dict(position.offsets)))
+            offsets = report.positions if running and report.positions else self._offsets(config)
+            tables = [self._table(table, offsets.get(table.topic, {})) for table in topic_tables(self.log, config)]
             pending = sum(one.pending for one in tables)
-            state = "new" if is_new else "behind" if pending else "in sync"
-            state = "paused" if config.paused else state
+            delay = max((one.delay_seconds for one in tables), default=0.0)
+            state = "new" if not offsets else "behind" if pending else "in sync"
+            state = "failed" if error else "paused" if config.paused else state
         except (HeadwaterError, RetryLater) as failure:
             error = str(failure)
         return SyncStatus(
@@ -153,13 +175,30 @@ class Syncs(Service):
             state=state,
             topics=list(config.topics),
             pending=pending,
+            delay_seconds=delay,
+            paused=config.paused,
+            running=running,
+            pid=report.pid if running else None,
+            rows=report.rows if running else 0,
+            rows_per_second=report.rows_per_second if running else 0.0,
             dead_letters=config.dead_letters,
+            transactions=config.transactions,
             error=error,
+            compared=last_comparison(self.log, config.name),
             tables=tables,
         )
 
-    def _table(self, table: TargetTable, offsets: dict[int, int]) -> SyncedTable:
-        oldest = self.log.start_offsets(table.topic)
-        ends = self.log.end_offsets(table.topic)
-        pending = sum(end - max(offsets.get(number, 0), oldest.get(number, 0)) for number, end in ends.items())
-        return SyncedTable(topic=table.topic, table=table.name, pending=pending)
+    def _offsets(self, config: SyncConfig) -> dict[str, Mapping[int, int]]:
+        """The positions that the target has, by topic."""
+        with contextlib.closing(open_target(config)) as target:
+            positions = {table.topic: target.position(table) for table in topic_tables(self.log, config)}
+        return {topic: one.offsets for topic, one in positions.items() if one is not None}
+
+    def _table(self, table: TargetTable, offsets: Mapping[int, int]) -> SyncedTable:
+        lags = lag_of(self.log, "", table.topic, dict(offsets))
+        return SyncedTable(
+            topic=table.topic,
+            table=table.name,
+            pending=sum(one.rows for one in lags),
+            delay_seconds=max((one.seconds for one in lags), default=0.0),
+        )

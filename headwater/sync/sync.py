@@ -195,11 +195,14 @@ class Sync:
             raise TopicGap(sync=self.config.name, topic=topic, why=why)
         time.sleep(COMMIT_PAUSE_SECONDS)
 
-    def catch_up(self) -> int:
+    def catch_up(self, *, on_step: Callable[[Applied], None] = lambda _: None) -> int:
         """Apply all that is there now; return the number of rows."""
         before = self.rows
-        while self.step().more:
-            pass
+        more = True
+        while more:
+            applied = self.step()
+            on_step(applied)
+            more = applied.more
         return self.rows - before
 
     def run(self, stop: threading.Event, *, on_step: Callable[[Applied], None] = lambda _: None) -> None:
@@ -215,9 +218,7 @@ class Sync:
                 self._wait()
 
     def _wait(self) -> None:
-        ends: dict[str, Offsets] = {
-            topic: dict(position.offsets) for topic, position in self._positions.items() if position is not None
-        }
+        ends: dict[str, Offsets] = {topic: dict(offsets) for topic, offsets in self.offsets.items()}
         if ends:
             self._log.wait(ends, seconds=WAIT_SECONDS)
         else:
@@ -233,6 +234,11 @@ class Sync:
                 self._retry.run(self.target.name, lambda table=table: self.target.prepare(table))  # type: ignore[misc]
                 self._prepared[table.topic] = table
         return tables
+
+    @property
+    def offsets(self) -> dict[str, Mapping[int, int]]:
+        """The next offset of each partition, by topic, as far as this process has looked."""
+        return {topic: one.offsets for topic, one in self._positions.items() if one is not None}
 
     def position(self, table: TargetTable) -> Position | None:
         if table.topic not in self._positions:

@@ -21,7 +21,9 @@ def test_a_sync_from_its_creation_to_its_end(cli: Cli, tmp_path: Path) -> None:
     cli("produce", "shop.orders", stdin='{"id": 1, "item": "oats"}\n')
     status = cli("sync", "status", "copy", "--json").json
     assert (status["state"], status["pending"]) == ("behind", 1)
-    assert status["tables"] == [{"topic": "shop.orders", "table": "orders", "pending": 1}]
+    (table,) = status["tables"]
+    assert (table["topic"], table["table"], table["pending"]) == ("shop.orders", "orders", 1)
+    assert 0 < table["delay_seconds"] == status["delay_seconds"]
     assert cli("sync", "pause", "copy", "--json").json["state"] == "paused"
     assert cli("sync", "run", "copy", "--until-caught-up").code == 0
     assert cli("sync", "resume", "copy", "--json").json["state"] == "behind"

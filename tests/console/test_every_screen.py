@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ from headwater.console.pages import screens
 from headwater.gateways import GatewayRunner, StatsD
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from headwater.services import Settings, local
+from headwater.services.host import Host
+from headwater.sync import SyncConfig, SyncStore
+from headwater.sync.runner import SyncRunner
 from tests.console.accessibility import TROUBLES
 from tests.console.conftest import PHONE, Visit, serving
 from tests.console.page_state import expect_shown, expect_theme, expect_to_fit
@@ -41,6 +46,7 @@ FOUND = [
     "/alerts/slow",
     "/dead-letters/orders",
     "/captures/shop",
+    "/syncs/copy",
     "/gateways/statsd-metrics",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
@@ -74,6 +80,17 @@ def capture_a_shop(log: Log) -> None:
     CaptureRunner(log, "shop").catch_up()
     shop.execute("INSERT INTO prices VALUES (?, 'much')", (HOSTILE,))
     shop.close()
+    keep_in_sync(log)
+
+
+def keep_in_sync(log: Log) -> None:
+    """A copy of the shop, in which another program has changed a row."""
+    path = Path(log.address).with_name("copy.db")
+    SyncStore(log).create(SyncConfig(name="copy", url=f"sqlite:///{path}", topics=("shop.*",)))
+    SyncRunner(log, "copy").catch_up()
+    with contextlib.closing(sqlite3.connect(path)) as copy, copy:
+        copy.execute("UPDATE customers SET name = 'another'")
+    local(Host(log=log, settings=Settings())).syncs.compare("copy")
 
 
 @pytest.fixture(scope="module")

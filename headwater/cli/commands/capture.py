@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -13,6 +10,7 @@ import typer
 
 from headwater.cli.arguments import Yes
 from headwater.cli.declaration import Noun
+from headwater.cli.runners import run_until_stopped
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, counted
 from headwater.errors import ArgumentInvalid
@@ -20,7 +18,6 @@ from headwater.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from headwater.capture.envelope import EnvelopeName
-    from headwater.capture.runner import CaptureRunner
     from headwater.services.captures import CapturedTable, CaptureStatus
 
 COMMANDS = Noun("capture", "Databases as streams: every row and every change of their tables, as topics.")
@@ -201,7 +198,7 @@ def run(
                     if until_caught_up:
                         raise
                     session.warn(f"{runner.name}: {error}")
-            failures = [] if until_caught_up else _follow(runners)
+            failures = [] if until_caught_up else run_until_stopped(runners)
         if not until_caught_up:
             for runner in runners:
                 session.say(f"{runner.name}: {counted(store.progress(runner.name).rows, 'row')} in all")
@@ -211,32 +208,6 @@ def run(
 
 def _teller(session: Session, name: str) -> Callable[[str], None]:
     return lambda error: session.warn(f"{name}: {error}")
-
-
-def _follow(runners: list[CaptureRunner]) -> list[BaseException]:
-    """Run captures, each in a thread, until Ctrl-C, or until one of them cannot go on; return why."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def follow(runner: CaptureRunner) -> None:
-        try:
-            runner.run()
-        except BaseException as error:
-            failures.append(error)
-            stop.set()
-
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threads = [threading.Thread(target=follow, args=(runner,), name=runner.name) for runner in runners]
-    for thread in threads:
-        thread.start()
-    with contextlib.suppress(KeyboardInterrupt):
-        while not stop.wait(1.0):
-            pass
-    for runner in runners:
-        runner.request_stop()
-    for thread in threads:
-        thread.join()
-    return failures
 
 
 @COMMANDS.command("pause")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from headwater.cli.arguments import Yes
 from headwater.cli.declaration import Noun
+from headwater.cli.runners import run_until_stopped
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import columns, counted
 from headwater.errors import ArgumentInvalid
+from headwater.units import format_seconds
 
 if TYPE_CHECKING:
+    from headwater.services.syncs import SyncStatus
     from headwater.sync.config import Mode
 
 COMMANDS = Noun("sync", "Databases, caches, indexes and lakes kept in step with topics.")
@@ -104,8 +105,11 @@ def status(session: Session, name: Name) -> None:
         f"  target    {found.url}",
         f"  mode      {found.mode}",
         f"  state     {found.state}",
-        f"  pending   {'?' if found.pending is None else counted(found.pending, 'row')}",
-        *([f"  error     {found.error}"] if found.error else []),
+        f"  run by    {f'process {found.pid}, {found.rows_per_second:,.0f} rows/s' if found.running else '-'}",
+        f"  pending   {'?' if found.pending is None else counted(found.pending, 'row')}"
+        + (f", {format_seconds(round(found.delay_seconds or 0.0, 1))} old" if found.pending else ""),
+        f"  compared  {_comparison(found)}",
+        *([session.paint(f"  error     {found.error}", "red")] if found.error else []),
         "",
         *session.table(
             columns("TOPIC…", "TABLE…", ">PENDING"),
@@ -127,42 +131,22 @@ def run(
 
     A sync that another process runs is taken over: that process stops with an error.
     """
-    from headwater.sync import Sync, SyncStore
+    from headwater.sync import SyncStore
+    from headwater.sync.runner import SyncRunner
 
-    with session.log(write=True) as log, contextlib.ExitStack() as stack:
+    with session.log(write=True) as log:
         chosen = names or list(SyncStore(log).configs())
         if not chosen:
             session.say(_NONE)
             return
-        syncs = [stack.enter_context(Sync.open(log, name)) for name in chosen]
-        for sync in syncs:
-            rows = sync.catch_up() if not sync.config.paused else 0
-            session.say(f"{sync.config.name}: {counted(rows, 'row')}, caught up")
+        runners = [SyncRunner(log, name) for name in chosen]
+        for runner in runners:
+            session.say(f"{runner.name}: {counted(runner.catch_up(), 'row')}, caught up")
         if until_caught_up:
             return
-        stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        failures: list[BaseException] = []
-
-        def follow(sync: Sync) -> None:
-            try:
-                sync.run(stop)
-            except BaseException as error:
-                failures.append(error)
-                stop.set()
-
-        threads = [threading.Thread(target=follow, args=(sync,), name=sync.config.name) for sync in syncs]
-        for thread in threads:
-            thread.start()
-        try:
-            while not stop.wait(1.0):
-                pass
-        except KeyboardInterrupt:
-            stop.set()
-        for thread in threads:
-            thread.join()
-        for sync in syncs:
-            session.say(f"{sync.config.name}: {counted(sync.rows, 'row')} in all")
+        failures = run_until_stopped(runners)
+        for runner in runners:
+            session.say(f"{runner.name}: {counted(runner.rows, 'row')} in all")
         if failures:
             raise failures[0]
 
@@ -236,6 +220,15 @@ def drop(session: Session, name: Name, yes: Yes = False) -> None:
         session.confirm(f"Sync {name!r} is removed; the tables of its target stay.", yes=yes)
         services.syncs.drop(name)
     session.say(f"Sync {name!r} is removed; the tables of its target stay.")
+
+
+def _comparison(status: SyncStatus) -> str:
+    """What the last comparison found."""
+    if status.compared is None:
+        return "-"
+    at = datetime.fromtimestamp(status.compared.at_us / 1e6, UTC)
+    found = f"{counted(status.compared.count, 'row')} {'corrected' if status.compared.repaired else 'differ'}"
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC, {found if status.compared.count else 'equal'}"
 
 
 def _count(pending: int | None) -> str:
