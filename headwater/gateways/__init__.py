@@ -8,7 +8,11 @@ from headwater.gateways.runner import GatewayRunner
 from headwater.gateways.statsd import StatsD
 from headwater.gateways.syslog import Syslog
 from headwater.gateways.tail import Tail
+from headwater.gateways.udp_in import UdpIn
+from headwater.gateways.udp_out import UdpOut
+from headwater.gateways.udp_publisher import UdpPublisher
 from headwater.gateways.webhook_in import WebhookIn
+from headwater.gateways.webhook_out import WebhookOut
 from headwater.gateways.zeromq_in import ZeroMqIn
 from headwater.gateways.zeromq_out import ZeroMqOut
 
@@ -25,7 +29,11 @@ __all__ = [
     "StatsD",
     "Syslog",
     "Tail",
+    "UdpIn",
+    "UdpOut",
+    "UdpPublisher",
     "WebhookIn",
+    "WebhookOut",
     "ZeroMqIn",
     "ZeroMqOut",
 ]

@@ -21,7 +21,10 @@ KINDS = {
     "statsd": ("headwater.gateways.statsd", "StatsD"),
     "syslog": ("headwater.gateways.syslog", "Syslog"),
     "tail": ("headwater.gateways.tail", "Tail"),
+    "udp-in": ("headwater.gateways.udp_in", "UdpIn"),
+    "udp-out": ("headwater.gateways.udp_out", "UdpOut"),
     "webhook-in": ("headwater.gateways.webhook_in", "WebhookIn"),
+    "webhook-out": ("headwater.gateways.webhook_out", "WebhookOut"),
     "zeromq-in": ("headwater.gateways.zeromq_in", "ZeroMqIn"),
     "zeromq-out": ("headwater.gateways.zeromq_out", "ZeroMqOut"),
 }

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import orjson
+import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.gateways.port import Counters
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
-from headwater.log.port import Batch, Log
+from headwater.log.port import Batch, Log, Offsets
 from headwater.schema.encodings import json as json_lines
 
 Start = Literal["earliest", "latest"]
@@ -60,6 +61,7 @@ class Outgoing:
     headers: tuple[tuple[str, bytes], ...]
     partition: int
     offset: int
+    appended_us: int
 
 
 class Outlet:
@@ -92,9 +94,9 @@ class Outlet:
         for name in [*self._template.columns, *([self._value] if self._value else [])]:
             if name not in own:
                 raise ColumnUnknown(topic=topic, column=name, columns=", ".join(own))
-        columns = [*own, "_offset", "_headers", "_tombstone"]
+        self._columns = [*own, "_offset", "_appended_at", "_headers", "_tombstone"]
         self._consumer = log.consumer(
-            topic, group=gateway, auto_commit=False, rows_max=rows_max, start=start, columns=columns
+            topic, group=gateway, auto_commit=False, rows_max=rows_max, start=start, columns=self._columns
         )
 
     def next(self, *, seconds: float) -> list[Outgoing]:
@@ -105,9 +107,17 @@ class Outlet:
                 found += self._messages(batch)
         return found
 
-    def commit(self) -> None:
-        """Commit the position behind all messages that `next` has returned."""
-        self._consumer.commit()
+    def messages(self, partition: int, *, start: int, stop: int) -> list[Outgoing]:
+        """The messages of some rows once more, without a change of the position."""
+        found = []
+        for batch in self._log.read_range(self.topic.name, partition, start=start, stop=stop, columns=self._columns):
+            if batch.data.num_rows:
+                found += self._messages(batch)
+        return found
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit the position behind all messages that `next` has returned, or the given one."""
+        self._consumer.commit(None if offsets is None else {self.topic.name: offsets})
 
     def refuse(self, refused: Sequence[tuple[Outgoing, str]]) -> None:
         """Make messages that the receiver does not take dead letters."""
@@ -130,10 +140,16 @@ class Outlet:
         payloads = own.column(self._value).to_pylist() if self._value else lines
         tombstones = batch.data.column("_tombstone").to_pylist()
         details = zip(
-            batch.data.column("_offset").to_pylist(), batch.data.column("_headers").to_pylist(), tombstones, strict=True
+            batch.data.column("_offset").to_pylist(),
+            batch.data.column("_appended_at").cast(pa.int64()).to_pylist(),
+            batch.data.column("_headers").to_pylist(),
+            tombstones,
+            strict=True,
         )
         found, malformed = [], []
-        for part, payload, line, (offset, headers, is_tombstone) in zip(parts, payloads, lines, details, strict=True):
+        for part, payload, line, (offset, appended_us, headers, is_tombstone) in zip(
+            parts, payloads, lines, details, strict=True
+        ):
             try:
                 subject = self._template.filled(part)
             except ArgumentInvalid as error:
@@ -146,6 +162,7 @@ class Outlet:
                     headers=tuple((name, value or b"") for name, value in headers or ()),
                     partition=batch.partition,
                     offset=offset,
+                    appended_us=appended_us,
                 )
             )
         if malformed:

@@ -7,6 +7,7 @@ numbers show those.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import select
 import socket
@@ -20,6 +21,8 @@ SO_MEMINFO = 55
 SO_RCVBUFFORCE = 33
 MEMINFO_COUNT = 9
 DROPS = 8
+#: How many answers a sender reads before it goes on.
+ANSWERS_AT_ONCE = 4_096
 
 
 #: Host and port; IPv6 has two more.
@@ -107,6 +110,47 @@ class UdpSocket:
         self.socket.close()
 
 
+class UdpSender:
+    """A UDP socket that sends to one address or multicast group, and receives what is answered."""
+
+    def __init__(self, gateway: str, host: str, port: int, *, interface: str = "", hops: int = 1) -> None:
+        try:
+            [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        except OSError as error:
+            raise AddressUnusable(gateway=gateway, address=f"udp {host}:{port}", why=str(error)) from error
+        self.to = address
+        try:
+            if ipaddress.ip_address(address[0]).is_multicast:
+                _send_multicast(self.socket, family, interface, hops)
+            self.socket.bind((address[0] if ipaddress.ip_address(address[0]).is_loopback else "", 0))
+        except OSError as error:
+            self.socket.close()
+            raise AddressUnusable(gateway=gateway, address=f"udp {host}:{port}", why=str(error)) from error
+        self._poll = select.poll()
+        self._poll.register(self.socket, select.POLLIN)
+
+    def send(self, data: bytes, *, to: Address | None = None) -> None:
+        """Send a datagram. One that the network refuses is lost, as one that it drops."""
+        with contextlib.suppress(OSError):
+            self.socket.sendto(data, to or self.to)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for an answer."""
+        return bool(self._poll.poll(seconds * 1_000))
+
+    def received(self) -> list[tuple[bytes, Address]]:
+        """The answers that have come, up to some hundred."""
+        found: list[tuple[bytes, Address]] = []
+        with contextlib.suppress(OSError):
+            while len(found) < ANSWERS_AT_ONCE:
+                found.append(self.socket.recvfrom(65_535, socket.MSG_DONTWAIT))
+        return found
+
+    def close(self) -> None:
+        self.socket.close()
+
+
 def _grow(own: socket.socket, size: int) -> None:
     """Ask for a receive buffer. Beyond `net.core.rmem_max` only a privileged process gets it."""
     try:
@@ -123,3 +167,14 @@ def _join(own: socket.socket, family: int, group: str, interface: str) -> None:
         index = socket.if_nametoindex(interface) if interface else 0
         membership = socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", index)
         own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, membership)
+
+
+def _send_multicast(own: socket.socket, family: int, interface: str, hops: int) -> None:
+    if family == socket.AF_INET:
+        own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+        if interface:
+            own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+    else:
+        own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
+        if interface:
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex(interface))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headwater.engine.micro_batch import MicroBatch
 from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
-from headwater.gateways.signatures import after_seconds, signature
+from headwater.gateways.http_post import check_url, post
 from headwater.optional import require
 from headwater.sinks.changes import Changes, Refusal
 from headwater.sinks.driver import DriverSink, Refusals
@@ -29,18 +29,7 @@ from headwater.sinks.port import Guarantee
 from headwater.sinks.retry import RetryLater
 
 if TYPE_CHECKING:
-    from httpx import Client, Response
-
-#: The receiver is not at odds with a row, but with us.
-REFUSED = {
-    401: "Correct the secret or the headers",
-    403: "Correct the secret or the headers",
-    404: "Correct the URL",
-    405: "Correct the URL: it does not take POST",
-    410: "Take the sink away: the receiver wants no more",
-}
-#: It is not the time; others of this kind (4xx) say that a row will never do.
-LATER = frozenset({408, 425, 429})
+    from httpx import Client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +55,7 @@ class WebhookSink(DriverSink):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.url.startswith(("http://", "https://")):
-            raise ArgumentInvalid(
-                name="url", value=self.url, expected="an address that begins with http:// or https://"
-            )
+        check_url(self.url)
         if self.rows_per_request < 1:
             raise ArgumentInvalid(name="rows_per_request", value=self.rows_per_request, expected="at least 1")
 
@@ -126,39 +112,12 @@ class WebhookSink(DriverSink):
 
         Raises `RetryLater` where the receiver is away, and `SinkRefused` where it will take nothing as things are.
         """
-        import httpx
-
-        try:
-            answer = client.post(self.url, content=body, headers=self._headers(id, body))
-        except httpx.TransportError as error:
-            raise RetryLater(f"{type(error).__name__}: {error}") from error
-        except httpx.InvalidURL as error:
-            raise SinkRefused(sink=self.name, why=str(error), what="Correct the URL") from error
-        return self._refusal(answer)
-
-    def _refusal(self, answer: Response) -> str | None:
-        said = f"the receiver answered {answer.status_code} {answer.reason_phrase}".rstrip()
-        if answer.is_success:
-            return None
-        if answer.status_code >= 500 or answer.status_code in LATER:
-            raise RetryLater(said, after_seconds=after_seconds(answer.headers.get("Retry-After"), now=time.time))
-        if answer.status_code in REFUSED or answer.is_redirect:
-            what = REFUSED.get(answer.status_code, f"Name the new address: {answer.headers.get('Location')}")
-            raise SinkRefused(sink=self.name, why=said, what=what)
-        return f"{said}: {answer.text[:200]}" if answer.text else said
-
-    def _headers(self, id: str, body: bytes) -> dict[str, str]:
-        moment = str(int(time.time()))
-        own = {
-            **self.headers,
-            "Content-Type": "application/json",
-            "Idempotency-Key": id,
-            "webhook-id": id,
-            "webhook-timestamp": moment,
-        }
-        if self.secret is not None:
-            own["webhook-signature"] = signature(self.secret, id=id, timestamp=moment, body=body)
-        return own
+        answer = post(client, self.url, id=id, body=body, secret=self.secret, headers=self.headers, now=time.time())
+        if answer.meaning == "later":
+            raise RetryLater(answer.why, after_seconds=answer.after_seconds)
+        if answer.meaning == "misaddressed":
+            raise SinkRefused(sink=self.name, why=answer.why, what=answer.remedy)
+        return answer.why if answer.meaning == "refused" else None
 
 
 def _as_json(message: Message) -> dict[str, object]:

@@ -1,0 +1,346 @@
+"""Webhooks out: each row reaches each endpoint at least once under one id, or is a dead letter; no endpoint holds another back."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists, none, sampled_from
+
+import headwater
+from headwater.clock import ManualClock
+from headwater.errors import ArgumentInvalid, NotFound
+from headwater.gateways import GatewayRunner, WebhookIn, WebhookOut
+from headwater.gateways.delivery_plan import Circuit, Delivery, Pending
+from headwater.gateways.kinds import gateway_from_text
+from headwater.gateways.outlet import Outgoing
+from headwater.gateways.signatures import verified_id
+from headwater.gateways.webhook_out import WebhookOutSession
+from headwater.log import Log
+from tests.conditions import until
+
+HOOK = "http://hook.test/in"
+Reply = Callable[[httpx.Request], httpx.Response]
+
+
+class Receiver:
+    """Answers requests as a test says, and keeps them."""
+
+    def __init__(self, *statuses: int, headers: dict[str, str] | None = None) -> None:
+        self.requests: list[httpx.Request] = []
+        self._statuses = itertools.chain(statuses, itertools.repeat(200))
+        self._headers = headers or {}
+        self._lock = threading.Lock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            self.requests.append(request)
+            status = next(self._statuses)
+        if status == 0:
+            raise httpx.ConnectError("no answer")
+        return httpx.Response(status, headers=self._headers if status != 200 else {})
+
+    @property
+    def ids(self) -> list[str]:
+        return [request.headers["webhook-id"] for request in self.requests]
+
+    @property
+    def data(self) -> list[Any]:
+        return [orjson.loads(request.content)["data"]["id"] for request in self.requests]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with headwater.open(tmp_path / "log", clock=ManualClock()) as log:
+        log.create("orders", {"id": "int64 not null", "customer": "string"})
+        yield log
+
+
+def advance(log: Log, seconds: float) -> None:
+    assert isinstance(log.clock, ManualClock)
+    log.clock.advance(seconds=seconds)
+
+
+def opened(log: Log, reply: Reply, **settings: Any) -> WebhookOutSession:
+    gateway = WebhookOut(**{"topic": "orders", "endpoints": (HOOK,), "secret": "s3cret", **settings})
+    gateway.create_topics(log)
+    return WebhookOutSession(log, gateway, transport=httpx.MockTransport(reply))
+
+
+def drain(session: WebhookOutSession) -> None:
+    """Do all that is due now."""
+    for endpoint in session.endpoints:
+        while True:
+            endpoint.step(seconds=0)
+            if not endpoint._flying and not endpoint._pending.ready(
+                now_us=endpoint._log.clock.now_us(), circuit=endpoint._circuit, concurrency=1
+            ):
+                break
+            endpoint.drain()
+
+
+def put(log: Log, *ids: int, customer: str | None = None) -> None:
+    log.append("orders", [{"id": id, "customer": customer} for id in ids])
+
+
+def attempts(log: Log) -> list[tuple[int, int | None, str]]:
+    return [(row["attempt"], row["status"], row["outcome"]) for row in log.read("orders.attempts").rows()]
+
+
+def test_a_row_is_a_signed_request_and_its_attempt_is_logged(log: Log) -> None:
+    receiver = Receiver()
+    session = opened(log, receiver)
+    put(log, 1)
+    drain(session)
+    [request] = receiver.requests
+    id = verified_id(
+        "standard",
+        request.headers,
+        request.content,
+        secrets=["s3cret"],
+        now=log.clock.now_us() / 1e6,
+        replay_window_seconds=1,
+    )
+    body = orjson.loads(request.content)
+    assert body["id"] == id == request.headers["idempotency-key"]
+    assert (body["type"], body["data"]) == ("orders", {"id": 1, "customer": None})
+    [row] = log.read("orders.attempts").rows()
+    assert (row["id"], row["endpoint"], row["attempt"], row["status"], row["outcome"]) == (
+        id,
+        HOOK,
+        1,
+        200,
+        "delivered",
+    )
+    assert (session.counters.received, session.counters.appended) == (1, 1)
+    session.close()
+
+
+def test_a_failure_is_repeated_with_growing_pauses_under_the_same_id(log: Log) -> None:
+    receiver = Receiver(500, 0, 429)
+    session = opened(log, receiver, retry_first=10, circuit_failures=100)
+    put(log, 1)
+    drain(session)
+    for pause in (10, 20, 40):
+        tried = len(receiver.requests)
+        advance(log, pause - 1)
+        drain(session)
+        assert len(receiver.requests) == tried
+        advance(log, 1)
+        drain(session)
+        assert len(receiver.requests) == tried + 1
+    assert len(set(receiver.ids)) == 1
+    assert attempts(log) == [(1, 500, "retry"), (2, None, "retry"), (3, 429, "retry"), (4, 200, "delivered")]
+    session.close()
+
+
+def test_after_the_deadline_or_a_refusal_a_row_is_a_dead_letter_and_the_others_go_on(log: Log) -> None:
+    def reply(request: httpx.Request) -> httpx.Response:
+        id = orjson.loads(request.content)["data"]["id"]
+        return httpx.Response({1: 503, 2: 422}.get(id, 200), text="no such article" if id == 2 else "")
+
+    session = opened(log, reply, retry_first=10, deadline=25, circuit_failures=100)
+    put(log, 1, 2, 3)
+    drain(session)
+    assert session.counters.appended == 1
+    for _ in range(3):
+        advance(log, 10)
+        drain(session)
+    found = log.read("orders.dlq").rows()
+    assert [(row["offset"], row["attempt"], row["error"]) for row in found] == [
+        (1, 1, "DeliveryFailed"),
+        (0, 2, "DeliveryFailed"),
+    ]
+    assert "422 Unprocessable" in found[0]["message"]
+    assert "no such article" in found[0]["message"]
+    assert orjson.loads(found[1]["row"]) == {"id": 1, "customer": None}
+    assert log.committed(session._gateway.group(HOOK), "orders") == {0: 3}
+    session.close()
+
+
+def test_a_receiver_that_asks_to_wait_is_left_alone_for_so_long(log: Log) -> None:
+    receiver = Receiver(429, headers={"Retry-After": "120"})
+    session = opened(log, receiver, retry_first=1)
+    put(log, 1)
+    drain(session)
+    put(log, 2)
+    advance(log, 119)
+    drain(session)
+    assert receiver.data == [1]
+    advance(log, 1)
+    drain(session)
+    assert sorted(receiver.data[1:]) == [1, 2]
+    session.close()
+
+
+def test_an_endpoint_that_is_down_holds_no_other_back_and_is_tried_with_one_message(log: Log) -> None:
+    down, up = Receiver(*[0] * 5), Receiver()
+    hooks = {"down.test": down, "up.test": up}
+    session = opened(
+        log,
+        lambda request: hooks[request.url.host](request),
+        endpoints=("http://down.test/", "http://up.test/"),
+        concurrency=1,
+        circuit_failures=3,
+        circuit_pause=30,
+        retry_first=1,
+    )
+    put(log, *range(10))
+    drain(session)
+    assert len(up.requests) == 10
+    assert len(down.requests) == 3
+    first, second = session.endpoints
+    assert (first.circuit, second.circuit) == ("open", "closed")
+    for pause, circuit in ((30, "open"), (60, "open"), (120, "closed")):
+        advance(log, pause)
+        assert first.circuit == "half-open"
+        drain(session)
+        assert first.circuit == circuit
+    assert len(down.requests) >= 15
+    assert sorted(set(down.data)) == list(range(10))
+    assert log.read("orders.dlq").count() == 0
+    session.close()
+
+
+def test_rows_of_one_key_are_in_order_and_others_do_not_wait(log: Log) -> None:
+    receiver = Receiver(500)
+    session = opened(log, receiver, key="customer", concurrency=4, circuit_failures=100, retry_first=10)
+    put(log, 1, customer="ada")
+    put(log, 2, customer="ada")
+    put(log, 3, customer="bob")
+    put(log, 4)
+    put(log, 5, customer="ada")
+    endpoint = session.endpoints[0]
+    endpoint._read(seconds=0)
+    [first, *rest] = endpoint._pending.ready(now_us=log.clock.now_us(), circuit=endpoint._circuit, concurrency=9)
+    assert [delivery.rows[0].offset for delivery in (first, *rest)] == [0, 2, 3]
+    drain(session)
+    advance(log, 10)
+    drain(session)
+    assert [id for id in receiver.data if id in (1, 2, 5)] in ([1, 1, 2, 5], [1, 2, 5])
+    session.close()
+
+
+@given(
+    keys=lists(sampled_from(["a", "b", "c"]) | none(), max_size=12),
+    answers=lists(integers(0, 99), max_size=60),
+)
+def test_in_any_order_of_answers_keys_keep_theirs_and_no_undone_row_is_committed(
+    keys: list[str | None], answers: list[int]
+) -> None:
+    pending, circuit = Pending(), Circuit(100, 1, 1)
+    for offset, key in enumerate(keys):
+        row = Outgoing(subject="", payload=b"", headers=(), partition=offset % 2, offset=offset // 2, appended_us=0)
+        pending.add(Delivery(id=str(offset), rows=[row], body=b"", keys=frozenset({key} if key else ())))
+    done: list[int] = []
+    for answer in answers:
+        ready = pending.ready(now_us=0, circuit=circuit, concurrency=9)
+        if not ready:
+            break
+        chosen = ready[answer % len(ready)]
+        pending.done(chosen)
+        done.append(int(chosen.id))
+        for partition, offset in pending.committable().items():
+            assert all(place in done for place in range(len(keys)) if place % 2 == partition and place // 2 < offset)
+    for key in ("a", "b", "c"):
+        of_key = [place for place in done if keys[place] == key]
+        assert of_key == sorted(of_key)
+
+
+def test_rows_may_go_together_and_each_has_its_id(log: Log) -> None:
+    receiver = Receiver()
+    session = opened(log, receiver, rows_per_request=2)
+    put(log, 1, 2, 3)
+    drain(session)
+    sent = [message for request in receiver.requests for message in orjson.loads(request.content)["messages"]]
+    assert sorted(message["data"]["id"] for message in sent) == [1, 2, 3]
+    assert len({message["id"] for message in sent}) == 3
+    assert session.counters.appended == 3
+    session.close()
+
+
+def test_what_was_not_done_is_sent_again_after_a_restart_under_the_same_id(log: Log) -> None:
+    receiver = Receiver(200, 500, 200)
+    put(log, 1, 2, 3)
+    first = opened(log, receiver, concurrency=1)
+    drain(first)
+    first.close()
+    ids = receiver.ids
+    second = opened(log, receiver, concurrency=1)
+    drain(second)
+    second.close()
+    assert receiver.ids == [*ids, *ids[1:]]
+
+
+def test_one_message_or_all_from_a_time_on_can_be_replayed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver()
+    gateway = WebhookOut(topic="orders", endpoints=(HOOK,), secret="s3cret")
+    monkeypatch.setattr(WebhookOut, "open", lambda _, log: opened(log, receiver))
+    session = opened(log, receiver)
+    put(log, 1)
+    advance(log, 100)
+    since = log.clock.now_us()
+    put(log, 2)
+    drain(session)
+    session.close()
+    sent = dict(zip(receiver.data, receiver.ids, strict=True))
+    assert gateway.replay(log, sent[1]) == {HOOK: 200}
+    assert (receiver.ids[-1], attempts(log)[-1]) == (sent[1], (0, 200, "replay"))
+    with pytest.raises(NotFound, match="9999"):
+        gateway.replay(log, sent[1].rpartition(".")[0] + ".9999")
+    with pytest.raises(NotFound, match="endpoint"):
+        gateway.replay(log, sent[1], endpoint="http://other.test/")
+    log.groups.seek(gateway.group(HOOK), "orders", log.offset_at("orders", since))
+    again = opened(log, receiver)
+    drain(again)
+    again.close()
+    assert (receiver.data[-1], receiver.ids[-1], len(receiver.ids)) == (2, sent[2], 4)
+
+
+def test_settings_that_cannot_be_are_named(log: Log) -> None:
+    for setting in ("endpoints=ftp://example.org", "endpoints=", f"endpoints={HOOK},{HOOK}"):
+        with pytest.raises(ArgumentInvalid):
+            gateway_from_text("webhook-out", [setting])
+    with pytest.raises(ArgumentInvalid, match="concurrency"):
+        gateway_from_text("webhook-out", [f"endpoints={HOOK}", "concurrency=0"])
+    with pytest.raises(ArgumentInvalid, match="base64"):
+        gateway_from_text("webhook-out", [f"endpoints={HOOK}", "topic=orders", "secret=whsec_a"]).open(log)
+    with pytest.raises(NotFound, match="nothing"):
+        gateway_from_text("webhook-out", [f"endpoints={HOOK}", "topic=nothing"]).open(log)
+
+
+def test_from_webhook_out_to_webhook_in_each_row_is_once_although_answers_are_lost(tmp_path: Path) -> None:
+    with headwater.open(tmp_path / "log") as log:
+        log.create("orders", {"id": "int64 not null", "customer": "string"})
+        inward = GatewayRunner(log, WebhookIn(topic="hooks", port=0, secrets=("s3cret",)))
+        inward.start()
+        count, real = itertools.count(), httpx.HTTPTransport()
+
+        def lossy(request: httpx.Request) -> httpx.Response:
+            response = real.handle_request(request)
+            response.read()
+            if next(count) % 3 == 0:
+                raise httpx.ReadError("the answer was lost")
+            return response
+
+        session = opened(log, lossy, endpoints=(inward.address,), retry_first=0, circuit_failures=1_000)
+        put(log, *range(60))
+        stop = threading.Event()
+        thread = threading.Thread(target=session.run, args=(stop,))
+        thread.start()
+        until(lambda: session.counters.appended == 60)
+        stop.set()
+        thread.join()
+        session.close()
+        real.close()
+        inward.stop()
+        assert inward.status().counters["duplicates"] >= 20
+        found = [orjson.loads(row["body"])["data"]["id"] for row in log.read("hooks").rows()]
+        assert sorted(found) == list(range(60))
