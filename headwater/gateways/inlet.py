@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import EncodingInvalid, HeadwaterError
+from headwater.gateways.append_retry import Attempt, at_once
 from headwater.gateways.port import Counters
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
 from headwater.log.port import Log
@@ -51,6 +52,8 @@ class Inlet:
         self._is_whole = self._topic.schema.names == schema.names
         self._gateway = gateway
         self._counters = counters
+        #: How an append is tried; gateways whose senders do not send again repeat it.
+        self.attempt: Attempt[object] = at_once
 
     def append(self, messages: Sequence[Message]) -> None:
         """Append messages; when it returns, each is a durable row or a durable dead letter."""
@@ -58,10 +61,11 @@ class Inlet:
             return
         rows, malformed = self._rows(messages)
         if rows:
-            self._log.append(self._topic.name, rows)
+            self.attempt(lambda: self._log.append(self._topic.name, rows))
+            self._counters.add(appended=len(rows))
         if malformed:
             self._add_dead_letters(malformed)
-        self._counters.add(appended=len(rows), rejected=len(malformed))
+            self._counters.add(rejected=len(malformed))
 
     # Any: rows, whose columns are of any type.
     def _rows(self, messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[tuple[Message, HeadwaterError]]]:
@@ -111,4 +115,4 @@ class Inlet:
             )
             for message, error in malformed
         ]
-        append_dead_letters(self._log, self._topic.name, letters)
+        self.attempt(lambda: append_dead_letters(self._log, self._topic.name, letters))

@@ -7,6 +7,7 @@ the thread that calls it until `stop` is set. A session counts everything that i
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
@@ -32,6 +33,10 @@ class Counters:
     duplicates: int = 0
     lost: int = 0
     bytes: int = 0
+    #: Whether nothing can be appended now, and the last reason for that, which stays.
+    waits: bool = field(default=False, compare=False)
+    error: str = field(default="", compare=False)
+    error_us: int = field(default=0, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
@@ -39,6 +44,10 @@ class Counters:
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
+
+    def begin_wait(self, error: Exception) -> None:
+        """Nothing can be appended now, because of an error that may pass."""
+        self.waits, self.error, self.error_us = True, in_one_line(error), time.time_ns() // 1000
 
     def to_json(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTER_NAMES}
@@ -49,6 +58,15 @@ Direction = Literal["in", "out"]
 COUNTER_NAMES = ("received", "appended", "rejected", "duplicates", "lost", "bytes")
 
 
+def in_one_line(error: Exception) -> str:
+    """An error as a text without line ends.
+
+    >>> in_one_line(OSError("it is\\nfull")), in_one_line(OSError())
+    ('it is full', 'OSError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @dataclass(frozen=True, kw_only=True)
 class GatewayStatus:
     """A gateway as it is now."""
@@ -56,7 +74,7 @@ class GatewayStatus:
     name: str
     kind: str
     address: str
-    #: "failed": it is restarted with exponential back-off.
+    #: "failed": it waits, with exponential back-off, until its address can be used, or until the log takes rows again.
     state: Literal["stopped", "running", "failed"]
     counters: dict[str, int]
     #: The last error, also after the gateway was restarted.

@@ -48,7 +48,7 @@ class GatewayReport:
     topic: str = ""
     address: str = ""
     state: State = "stopped"
-    """"failed": it is restarted with exponential back-off. "killed": its process ended without stopping it."""
+    """"failed": it waits, with exponential back-off, for its address or for the log. "killed": its process ended without stopping it."""
     pid: int = 0
     app: str = ""
     """The app that declares the gateway; empty if `headwater gateway run` runs it."""

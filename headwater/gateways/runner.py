@@ -8,7 +8,7 @@ import threading
 import time
 
 from headwater.errors import HeadwaterError, UsageError
-from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus
+from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus, in_one_line
 from headwater.gateways.report import REPORT_SECONDS, Reporter
 from headwater.log.port import Log
 
@@ -85,15 +85,16 @@ class GatewayRunner:
             session = self._session
             counts = self._before.to_json()
             now = {} if session is None else session.counters.to_json()
+            counted = self._before if session is None else session.counters
         alive = bool(self._threads) and not self._ended.is_set()
         return GatewayStatus(
             name=self.name,
             kind=self.gateway.kind,
             address=self.address,
-            state="stopped" if not alive else "failed" if session is None else "running",
+            state="stopped" if not alive else "failed" if session is None or counted.waits else "running",
             counters={name: count + now.get(name, 0) for name, count in counts.items()},
-            error=self._error,
-            error_us=self._error_us,
+            error=counted.error if counted.error_us > (self._error_us or 0) else self._error,
+            error_us=max(counted.error_us, self._error_us or 0) or None,
             restarts=self._restarts,
         )
 
@@ -122,7 +123,7 @@ class GatewayRunner:
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         self._restarts += 1
-        told = " ".join(str(error).split()) or type(error).__name__
+        told = in_one_line(error)
         if told != self._error or self._failures == 1:
             logger.warning("gateway %s: %s", self.name, told)
         self._error, self._error_us = told, time.time_ns() // 1000

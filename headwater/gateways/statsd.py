@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ArgumentInvalid
+from headwater.gateways.append_retry import AppendRetry, Attempt, at_once
 from headwater.gateways.dead_letters import malformed_inputs
 from headwater.gateways.port import Counters, Direction
 from headwater.gateways.udp import UdpSocket
@@ -88,7 +89,9 @@ class StatsDSession:
         self.counters = Counters()
         self._drops = 0
         self._free: queue.Queue[bytearray] = queue.Queue()
-        self._full: queue.Queue[tuple[bytearray, int] | None] = queue.Queue()
+        #: What was received: buffers, each with its bytes and the number of datagrams.
+        self._full: queue.Queue[tuple[bytearray, int, int] | None] = queue.Queue()
+        self._attempt: Attempt[object] = at_once
         for _ in range(BUFFERS):
             self._free.put(bytearray(BUFFER_BYTES))
 
@@ -102,6 +105,7 @@ class StatsDSession:
 
     def run(self, stop: threading.Event) -> None:
         failures: list[BaseException] = []
+        self._attempt = AppendRetry(self.counters, stop)
 
         def append() -> None:
             try:
@@ -123,6 +127,7 @@ class StatsDSession:
             self._full.put(None)
             appender.join()
         if failures:
+            self._count_unappended()
             raise failures[0]
 
     def close(self) -> None:
@@ -140,7 +145,7 @@ class StatsDSession:
             return
         size, count, cut = self._socket.burst(buffer, size_max=self._gateway.datagram_bytes_max)
         self.counters.add(received=count + cut, rejected=cut, bytes=size - count)
-        self._full.put((buffer, size))
+        self._full.put((buffer, size, count))
 
     def _count_drops(self) -> None:
         drops = self._socket.drops()
@@ -148,9 +153,18 @@ class StatsDSession:
             self.counters.add(lost=(drops - self._drops) % 2**32)
             self._drops = drops
 
+    def _count_unappended(self) -> None:
+        """Count what waits here and in the kernel as lost: its senders do not send it again."""
+        lost = 0
+        while not self._full.empty():
+            item = self._full.get()
+            lost += 0 if item is None else item[2]
+        left = self._socket.discard(size_max=self._gateway.datagram_bytes_max)
+        self.counters.add(received=left, lost=lost + left)
+
     def _append_all(self) -> None:
         while (item := self._full.get()) is not None:
-            buffer, size = item
+            buffer, size, count = item
             data = bytes(memoryview(buffer)[:size])
             self._free.put(buffer)
             parts, ended = [data], False
@@ -160,25 +174,36 @@ class StatsDSession:
                     ended = True
                     break
                 parts.append(bytes(memoryview(more[0])[: more[1]]))
+                count += more[2]
                 self._free.put(more[0])
-            self._append(b"".join(parts))
+            self._append(b"".join(parts), count)
             if ended:
                 return
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes, count: int) -> None:
         if not data:
             return
         now_us = self._log.clock.now_us()
         rows, malformed = parse(data, now_us=now_us)
-        if rows.num_rows:
-            self._log.append(self._gateway.topic, rows)
+        unappended = count
+        try:
+            if rows.num_rows:
+                self._attempt(lambda: self._log.append(self._gateway.topic, rows))
+            unappended = len(malformed)
+            self.counters.add(appended=rows.num_rows)
+            self._add_dead_letters(malformed, now_us)
+        except BaseException:
+            self.counters.add(lost=unappended)
+            raise
+
+    def _add_dead_letters(self, malformed: list[bytes], now_us: int) -> None:
         if malformed:
             why = "a line must be NAME:VALUE|KIND, with |@RATE and |#TAGS behind it"
             letters = malformed_inputs(
                 self._gateway.name, self._gateway.topic, [(line, why) for line in malformed], at_us=now_us
             )
-            append_dead_letters(self._log, self._gateway.topic, letters)
-        self.counters.add(appended=rows.num_rows, rejected=len(malformed))
+            self._attempt(lambda: append_dead_letters(self._log, self._gateway.topic, letters))
+            self.counters.add(rejected=len(malformed))
 
 
 def parse(data: bytes, *, now_us: int) -> tuple[pa.RecordBatch, list[bytes]]:

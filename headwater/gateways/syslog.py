@@ -17,6 +17,7 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headwater.errors import ArgumentInvalid
+from headwater.gateways.append_retry import AppendRetry, Attempt, at_once
 from headwater.gateways.dead_letters import malformed_inputs
 from headwater.gateways.errors import AddressUnusable
 from headwater.gateways.port import Counters, Direction
@@ -117,6 +118,7 @@ class SyslogSession:
         self._zone: tzinfo = ZoneInfo(gateway.zone)
         self.counters = Counters()
         self._drops = 0
+        self._attempt: Attempt[object] = at_once
         self._rows: list[Row] = []
         self._bad: list[tuple[bytes, str]] = []
         self._connections: dict[int, Connection] = {}
@@ -139,12 +141,20 @@ class SyslogSession:
         self._listen()
 
     def run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            self.step(seconds=0.1)
-        self.step(seconds=0)
-        for connection in list(self._connections.values()):
-            self._end(connection, "the gateway was stopped inside of a message")
-        self._append()
+        self._attempt = AppendRetry(self.counters, stop)
+        try:
+            while not stop.is_set():
+                self.step(seconds=0.1)
+            self.step(seconds=0)
+            for connection in list(self._connections.values()):
+                self._end(connection, "the gateway was stopped inside of a message")
+            self._append()
+        except BaseException:
+            left = len(self._rows) + len(self._bad)
+            if self._datagrams is not None:
+                left += self._datagrams.discard(size_max=self._gateway.message_bytes_max)
+            self.counters.add(received=left, lost=left)
+            raise
 
     def step(self, *, seconds: float) -> None:
         """Read what has come on all sockets, wait up to so many seconds for it, and append it."""
@@ -243,13 +253,13 @@ class SyslogSession:
     def _append(self) -> None:
         rows, bad = self._rows, self._bad
         if rows:
-            self._log.append(self._gateway.topic, rows)
+            self._attempt(lambda: self._log.append(self._gateway.topic, rows))
             self.counters.add(received=len(rows), appended=len(rows))
             self._rows = []
         if bad:
             now_us = self._log.clock.now_us()
             letters = malformed_inputs(self._gateway.name, self._gateway.topic, bad, at_us=now_us)
-            append_dead_letters(self._log, self._gateway.topic, letters)
+            self._attempt(lambda: append_dead_letters(self._log, self._gateway.topic, letters))
             self.counters.add(received=len(bad), rejected=len(bad))
             self._bad = []
 

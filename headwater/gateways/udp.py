@@ -106,6 +106,16 @@ class UdpSocket:
             pass
         return found, cut
 
+    def discard(self, *, size_max: int, rounds_max: int = 64) -> int:
+        """Read what is left and cannot be used, and return how many datagrams that was."""
+        into, found = bytearray(2 * MIB), 0
+        for _ in range(rounds_max):  # a sender that goes on does not hold up the end
+            _, count, cut = self.burst(into, size_max=size_max)
+            found += count + cut
+            if not count and not cut:
+                break
+        return found
+
     def close(self) -> None:
         self.socket.close()
 

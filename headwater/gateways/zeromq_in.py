@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, get_args
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid
+from headwater.gateways.append_retry import AppendRetry
 from headwater.gateways.inlet import Inlet, Message, create_topic
 from headwater.gateways.port import Counters, Direction
 from headwater.gateways.zeromq import Endpoint, Gaps, Position, Socket
@@ -106,6 +107,7 @@ class ZeroMqInSession:
         self.address = self._socket.address
 
     def run(self, stop: threading.Event) -> None:
+        self._inlet.attempt = AppendRetry(self.counters, stop)
         while not stop.is_set():
             self._take(WAIT_SECONDS, ROWS_AT_ONCE)
         # What was received by now, and not what a fast sender adds meanwhile.
@@ -128,4 +130,9 @@ class ZeroMqInSession:
                 duplicates=int(redelivered),
             )
             messages.append(message_of(frames, now_us=now_us, redelivered=redelivered))
-        self._inlet.append(messages)
+        before = self.counters.appended + self.counters.rejected
+        try:
+            self._inlet.append(messages)
+        except BaseException:
+            self.counters.add(lost=before + len(messages) - self.counters.appended - self.counters.rejected)
+            raise

@@ -20,7 +20,7 @@ class GatewayStatus:
     topic: str
     address: str
     state: State
-    """`failed`: it is restarted with exponential back-off. `killed`: its process ended without stopping it."""
+    """`failed`: it waits, with exponential back-off, for its address or for the log. `killed`: its process ended without stopping it."""
     received: int = 0
     appended: int = 0
     """Rows in the log; of a gateway out: messages that the receiver has taken."""

@@ -191,7 +191,7 @@ def forget(session: Session, name: Name, yes: Yes = False) -> None:
 def _state(status: GatewayStatus) -> str:
     if status.state == "killed":
         return "killed: its process ended without stopping it; what it received after the last report is in no counter"
-    return "failed: it is restarted with growing pauses" if status.state == "failed" else status.state
+    return "failed: it tries again with growing pauses" if status.state == "failed" else status.state
 
 
 def _runs(status: GatewayStatus) -> str:
