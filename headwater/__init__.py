@@ -19,17 +19,35 @@ if TYPE_CHECKING:
     from headwater.log import Log, Retention, open
     from headwater.queues import Retry
     from headwater.schema.event_time import EventTime
+    from headwater.sourcing import Decider, Entities, Rejected
     from headwater.spark.session import session
 
     __version__: str
 
-__all__ = ["App", "Config", "EventTime", "Log", "Retention", "Retry", "Table", "__version__", "open", "session"]
+__all__ = [
+    "App",
+    "Config",
+    "Decider",
+    "Entities",
+    "EventTime",
+    "Log",
+    "Rejected",
+    "Retention",
+    "Retry",
+    "Table",
+    "__version__",
+    "open",
+    "session",
+]
 
 _HOMES = {
     "App": "headwater.apps",
     "Config": "headwater.config",
+    "Decider": "headwater.sourcing",
+    "Entities": "headwater.sourcing",
     "EventTime": "headwater.schema",
     "Log": "headwater.log",
+    "Rejected": "headwater.sourcing",
     "Retention": "headwater.log",
     "Retry": "headwater.queues",
     "Table": "headwater.apps",

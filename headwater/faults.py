@@ -46,6 +46,9 @@ CRASH_POINTS = (
 #: Points of a queue: the end of a delivery is in the journal, and the index does not have it yet.
 QUEUE_CRASH_POINTS = ("queue.journal_written", "queue.dead_letters_written")
 
+#: Points of commands of entities: their events are appended or committed, and not in the index.
+SOURCING_CRASH_POINTS = ("sourcing.appended", "sourcing.committed", "sourcing.indexing")
+
 #: Points of a batch of the topic sink, in its tasks and its driver.
 SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
 

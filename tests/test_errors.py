@@ -14,7 +14,7 @@ import pytest
 
 from headwater import errors
 from headwater.errors import EncodingInvalid, HeadwaterError, NotFound, NotPossible, error_of
-from tests.source import modules
+from tests.package_files import modules
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,12 +16,13 @@ from headwater.faults import (
     QUERY_CRASH_POINTS,
     QUEUE_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
+    SOURCING_CRASH_POINTS,
     TARGET_CRASH_POINTS,
 )
 from tests.chaos.kills import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
 from tests.laws import SEED
-from tests.source import crash_points
+from tests.package_files import crash_points
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +46,7 @@ def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
         ALERT_CRASH_POINTS,
         CAPTURE_CRASH_POINTS,
         QUEUE_CRASH_POINTS,
+        SOURCING_CRASH_POINTS,
         TARGET_CRASH_POINTS,
     )
     assert set(points_in_source()) == {point for points in lists for point in points}

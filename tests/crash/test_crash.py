@@ -15,7 +15,7 @@ from headwater.testing import CrashAt, Disk, run_until_killed
 from tests.crash.run import POINTS, Plan
 from tests.crash.scenarios import SCENARIOS
 from tests.laws import SEED
-from tests.source import crash_points
+from tests.package_files import crash_points
 
 ROOT = Path(__file__).parents[2]
 
