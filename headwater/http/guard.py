@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Health checks, which need no token: a load balancer has none.
 OPEN_PATHS = ("/livez", "/readyz")
+#: How a subprotocol begins that is the token of a WebSocket.
+TOKEN_SUBPROTOCOL = "headwater.token."
 CLIENTS_MAX = 10_000
 #: How much more of a body that is too large is read, and for how long, before the answer is sent.
 DRAINED_BYTES_MAX = 256 * MIB
@@ -101,7 +103,7 @@ class Guard:
             caller = self._admit(scope)
         except HeadwaterError as error:
             logger.warning("refused %s %s: %s", scope.get("method", "WS"), scope["path"], type(error).__name__)
-            if scope["type"] == "websocket":
+            if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
                 await send({"type": "websocket.close", "code": 1008})
             else:
                 if isinstance(error, BodyTooLarge):
@@ -121,7 +123,8 @@ class Guard:
             raise HostUnknown(host=name[:200])
         self._check_origin(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
-        caller = ANONYMOUS if self._is_public(scope["path"]) else self._identify(headers, address)
+        offered = scope.get("subprotocols", ())
+        caller = ANONYMOUS if self._is_public(scope["path"]) else self._identify(headers, address, offered)
         client = address if caller in (LOCAL, ANONYMOUS) else f"token {caller.name}"
         if seconds := self._requests.wait_seconds(client):
             raise TooManyRequests(seconds=seconds)
@@ -133,9 +136,12 @@ class Guard:
     def _is_public(self, path: str) -> bool:
         return path in OPEN_PATHS or any(path == one or path.startswith(f"{one}/") for one in self.public)
 
-    def _identify(self, headers: Headers, address: str) -> Caller:
+    def _identify(self, headers: Headers, address: str, subprotocols: Iterable[str] = ()) -> Caller:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         given = text.strip() if scheme.lower() == "bearer" else ""
+        # A browser can give a WebSocket no header; what it offers as a subprotocol is in no address and no log.
+        offered = [one.removeprefix(TOKEN_SUBPROTOCOL) for one in subprotocols if one.startswith(TOKEN_SUBPROTOCOL)]
+        given = given or next(iter(offered), "")
         if self.master and given and hmac.compare_digest(given.encode(), self.master.encode()):
             return LOCAL
         # Once tokens are required they stay required: revoking the last one must not open the server to all.

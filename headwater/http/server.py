@@ -73,12 +73,14 @@ def check(address: Address, tokens: Tokens) -> None:
         )
 
 
-def bound(address: Address) -> socket.socket:
+def bound(address: Address, *, stalled_seconds_max: float = Settings.stalled_seconds_max) -> socket.socket:
     """A socket that listens; `InUse` if another program has the port."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # The protocol is named so that answers are sent at once: asyncio sets TCP_NODELAY only if it is.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: for each connection, the kernel notices who takes nothing
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stalled_seconds_max * 1_000))
     try:
         listening.bind((address.host.strip("[]"), address.port))
     except OSError:
@@ -163,7 +165,8 @@ def _server(log: Log, address: Address, tokens: Tokens, **more: Any) -> tuple[uv
     """A server that is bound to its address, and its socket."""
     from headwater.http.application import application
 
-    listening = bound(address)
+    settings = more.get("settings") or Settings()
+    listening = bound(address, stalled_seconds_max=settings.stalled_seconds_max)
     app = application(
         log,
         tokens=tokens,

@@ -1,4 +1,4 @@
-"""Server-sent events: rows of a topic as they are appended, and changes of a view as they are applied.
+"""Rows of a topic as they are appended, as server-sent events or over a WebSocket; and changes of a view as they are applied.
 
 These routes are written by hand because their answers are streams. An event's id is a position, so that a client that
 sends it as `Last-Event-ID` goes on behind it.
@@ -14,25 +14,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
-from fastapi import APIRouter, Header, Query, Request
+import pyarrow as pa
+from fastapi import APIRouter, Header, Query, Request, WebSocket
 from fastapi.responses import Response, StreamingResponse
 
 from headwater.errors import HeadwaterError
-from headwater.http.bodies import Integers, lines_of
-from headwater.http.errors import TooManyRequests
-from headwater.http.problems import problem
+from headwater.http.bodies import Integers
+from headwater.http.errors import TooManyRequests, UpgradeMissing
+from headwater.http.problems import answer
 from headwater.http.router import service_of
+from headwater.http.row_socket import CREDIT_MAX, RowSocket
+from headwater.http.stream_forms import EVENTS, FRAMES, StreamForm
 from headwater.log import Batch, Offsets
 from headwater.log.port import Log
 from headwater.log.remote.wire import offsets_from_text, offsets_to_text
 from headwater.services.host import Host
+from headwater.services.row_pages import selected
 from headwater.services.row_tail import Follower
 from headwater.services.rows import Rows
 from headwater.services.views import Views
@@ -40,6 +43,8 @@ from headwater.services.wait import LOOK_AGAIN_SECONDS, row_paths
 from headwater.units import MIB
 
 if TYPE_CHECKING:
+    from headwater.log import Topic
+    from headwater.services.row_search import Matcher
     from headwater.views import Change, Subscription, ViewKeeper, ViewSpec
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -70,23 +75,80 @@ def router(host: Host) -> APIRouter:
         start: str = "latest",
         partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
         column: Annotated[list[str] | None, Query()] = None,
+        where: str | None = None,
         integers: Integers = "number",
         last_event_id: str | None = Header(default=None),
     ) -> Response:
         """Follow a topic: rows from a position on, and then each row as it is appended.
 
-        Every event is a row; its id is the position of each partition behind it. A comment is sent regularly, so that a
-        closed connection is noticed. Partitions that are added later are followed from their start, unless
-        `partition` names some.
+        Every event is a row; its id is the position of each partition behind it. `where` is a condition in SQL: rows for
+        which it is not true are left out. A comment is sent regularly, so that a closed connection is noticed. Partitions
+        that are added later are followed from their start, unless `partition` names some.
         """
         rows = service_of(Rows, host, request)
         if last_event_id:
             start = offsets_to_text(offsets_from_text(last_event_id, name="Last-Event-ID"))
-        found = await host.run(lambda: rows.positions(topic, start=start, partition=partition, column=column))
+        reader = await reader_of(rows, topic, start, partition, column, where, integers, EVENTS)
+        return _stream(Tail(host, broadcasts, topic, reader).texts(request.is_disconnected))
+
+    @routes.websocket("/topics/{topic}/ws")
+    async def follow(
+        socket: WebSocket,
+        topic: str,
+        start: str = "latest",
+        partition: Annotated[list[int] | None, Query(max_length=10_000)] = None,
+        column: Annotated[list[str] | None, Query()] = None,
+        where: str | None = None,
+        integers: Integers = "number",
+        credit: Annotated[int | None, Query(ge=1, le=CREDIT_MAX)] = None,
+    ) -> None:
+        """Follow a topic in frames of JSON; see `/tail` for the parameters, and `RowSocket` for the credit."""
+        rows = Rows(host, socket.state.caller, address=socket.client.host if socket.client else "unknown")
+        try:
+            reader = await reader_of(rows, topic, start, partition, column, where, integers, FRAMES)
+        except HeadwaterError as error:
+            await socket.send_denial_response(answer(error))
+            return
+        connection = RowSocket(socket, credit=credit)
+
+        async def is_gone() -> bool:
+            return connection.is_gone
+
+        await connection.run(Tail(host, broadcasts, topic, reader).texts(is_gone))
+
+    @routes.get("/topics/{topic}/ws", include_in_schema=False)
+    async def no_socket(topic: str) -> Response:
+        """Say that this path is for a WebSocket."""
+        raise UpgradeMissing(path=f"/topics/{topic}/ws")
+
+    async def reader_of(
+        rows: Rows,
+        topic: str,
+        start: str,
+        partition: list[int] | None,
+        column: list[str] | None,
+        where: str | None,
+        integers: Integers,
+        form: StreamForm,
+    ) -> EventReader:
+        def make() -> EventReader:
+            found = rows.positions(topic, start=start, partition=partition, column=column)
+            condition = None if where is None else RowFilter(host, topic, where)
+            return EventReader(
+                host.log,
+                topic,
+                found.start,
+                column,
+                integers,
+                chosen=partition is not None,
+                form=form,
+                where=condition,
+            )
+
+        reader = await host.run(make)
         if host.streams >= host.settings.streams_max:
             raise TooManyRequests(seconds=KEEP_ALIVE_SECONDS)
-        reader = EventReader(host.log, topic, found.start, column, integers, chosen=partition is not None)
-        return _stream(Tail(host, broadcasts, topic, reader).events(request))
+        return reader
 
     @routes.get("/views/{view}/subscribe", tags=["views"], **_EVENTS)
     async def subscribe(
@@ -166,28 +228,28 @@ class Tail:
         self._reader = reader
         self._topic = topic
 
-    async def events(self, request: Request) -> AsyncIterator[bytes]:
-        """Events until the client disconnects; no thread runs while there are none."""
-        host = self._host
+    async def texts(self, is_gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+        """What to send until the client disconnects; no thread runs while there is nothing."""
+        host, form = self._host, self._reader.form
         host.streams += 1
         try:
             # At once, so that a client knows that it is connected, and its position.
-            yield b": tail of %s\nid: %s\n\n" % (self._topic.encode(), _id(self._reader.positions))
+            yield form.opening(self._topic, self._reader.positions)
             while not host.closing:
                 if (piece := await host.run(self._reader.read)).text:
                     yield piece.text
                     continue
-                async with aclosing(self._listening(request)) as texts:
+                async with aclosing(self._listening(is_gone)) as texts:
                     async for text in texts:
                         yield text
-                if await request.is_disconnected():
+                if await is_gone():
                     return
         except HeadwaterError as error:  # rows have expired, or the topic was deleted
-            yield b"event: failure\ndata: %s\n\n" % orjson.dumps(problem(error))
+            yield form.failure(error)
         finally:
             host.streams -= 1
 
-    async def _listening(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _listening(self, is_gone: Callable[[], Awaitable[bool]]) -> AsyncGenerator[bytes, None]:
         """Events of the broadcast, until this tail is dropped from it or the client disconnects."""
         found = self._broadcasts.listen(
             self._host, self._reader.key, self._topic, self._hand_over, dict(self._reader.positions)
@@ -204,9 +266,9 @@ class Tail:
                     self._reader.move(piece.positions)
                     yield piece.text
                 elif not listener.is_over:
-                    if await request.is_disconnected():
+                    if await is_gone():
                         return
-                    yield b": still here\n\n"
+                    yield self._reader.form.note("still here")
         finally:
             broadcast.listeners.discard(listener)
 
@@ -216,8 +278,25 @@ class Tail:
         return given.read
 
 
+class RowFilter:
+    """The rows for which a condition in SQL is true, out of all columns of a topic."""
+
+    def __init__(self, host: Host, topic: str, condition: str) -> None:
+        from headwater.services.row_search import ConditionMatcher
+
+        self.condition = condition
+        self._topic: Topic = host.log.topic(topic)
+        self._matcher: Matcher = ConditionMatcher(self._topic, condition, statements=host.statements)
+
+    def filtered(self, batch: Batch, columns: Sequence[str] | None) -> Batch:
+        if batch.punctuation_us is not None or not batch.data.num_rows:
+            return batch
+        mask = pa.array(self._matcher.mask(self._topic, batch.data))
+        return selected(replace(batch, data=batch.data.filter(mask)), columns)
+
+
 class EventReader:
-    """Reads a topic from some positions on, and encodes rows as events."""
+    """Reads a topic from some positions on, and encodes rows as events or frames."""
 
     def __init__(
         self,
@@ -228,10 +307,16 @@ class EventReader:
         integers: Integers,
         *,
         chosen: bool,
+        form: StreamForm = EVENTS,
+        where: RowFilter | None = None,
     ) -> None:
         self._arguments = (log, topic, columns, integers, chosen)
         self._integers: Integers = integers
-        self._follower = Follower(log, topic, positions, columns=columns, chosen=chosen, rows_at_once_max=ROWS_AT_ONCE)
+        self.form = form
+        self._where = where
+        self._columns = columns
+        read = columns if where is None else None  # a condition may be of any column
+        self._follower = Follower(log, topic, positions, columns=read, chosen=chosen, rows_at_once_max=ROWS_AT_ONCE)
 
     @property
     def positions(self) -> Offsets:
@@ -242,12 +327,15 @@ class EventReader:
         """What tails have in common that can share a reader at one position."""
         _, topic, columns, integers, chosen = self._arguments
         partitions = tuple(sorted(self.positions)) if chosen else None
-        return topic, partitions, None if columns is None else tuple(columns), integers
+        where = None if self._where is None else self._where.condition
+        return topic, partitions, None if columns is None else tuple(columns), integers, where, self.form.name
 
     def twin(self) -> EventReader:
         """Another reader at the same position."""
         log, topic, columns, integers, chosen = self._arguments
-        return EventReader(log, topic, self.positions, columns, integers, chosen=chosen)
+        return EventReader(
+            log, topic, self.positions, columns, integers, chosen=chosen, form=self.form, where=self._where
+        )
 
     def move(self, positions: Offsets) -> None:
         """Go on from other positions."""
@@ -258,26 +346,16 @@ class EventReader:
         at = dict(self.positions)
         batches = self._follower.read(rows_max=ROWS_AT_ONCE, bytes_max=PIECE_BYTES_MAX)
         if self._follower.change == "created again":
-            text = b": the topic was created again\n\n"
+            text = self.form.note("the topic was created again")
         elif self._follower.change == "partitions added":
-            text = b": partitions were added\nid: %s\n\n" % _id(self.positions)
+            text = self.form.note("partitions were added", self.positions)
         else:
-            text = b"".join(event for batch in batches for event in self._events(batch, at))
+            if self._where is not None:
+                batches = [self._where.filtered(batch, self._columns) for batch in batches]
+            text = self.form.rows(batches, at, integers=self._integers)
+            if batches and not text:  # a client that comes back goes on behind what was left out
+                text = self.form.note("no row of these", self.positions)
         return Piece(text=text, positions=dict(self.positions))
-
-    def _events(self, batch: Batch, at: Offsets) -> Iterator[bytes]:
-        """The rows of a batch as events; `at` moves on with them."""
-        dense = batch.offset_next - batch.offset == batch.data.num_rows
-        event = b"event: punctuation\n" if batch.punctuation_us is not None else b""
-        for number, line in enumerate(lines_of(batch, integers=self._integers), start=1):
-            # If compaction left gaps, only the end of the batch is a known position.
-            if batch.punctuation_us is None and (dense or number == batch.data.num_rows):
-                at[batch.partition] = batch.offset + number if dense else batch.offset_next
-            yield b"%sid: %s\ndata: %s\n\n" % (event, _id(at), line)
-
-
-def _id(positions: Offsets) -> bytes:
-    return offsets_to_text(positions).encode()
 
 
 # -- one reader for many tails ------------------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ class Settings:
     wait_seconds_max: float = 60.0
     #: Tails that are open at once.
     streams_max: int = 1_000
+    #: How long a client may take nothing of what is sent to it; then its connection is closed.
+    stalled_seconds_max: float = 60.0
     #: Transactions that are open at once, and how long one is kept without use.
     transactions_max: int = 1_000
     transaction_seconds_max: float = 300.0
