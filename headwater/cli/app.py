@@ -30,6 +30,7 @@ from headwater.cli.commands import (
     log,
     produce,
     query,
+    queue,
     schema,
     serve,
     sql,
@@ -38,6 +39,7 @@ from headwater.cli.commands import (
     token,
     topic,
     view,
+    worker,
 )
 from headwater.cli.commands import run as run_command
 from headwater.cli.declaration import remember_flags, without_pydantic
@@ -57,6 +59,8 @@ MODULES = (
         schema,
         capture,
         gateway,
+        queue,
+        worker,
         sync,
         sql,
         init,

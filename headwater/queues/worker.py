@@ -78,20 +78,29 @@ class Worker:
         with self._ended:
             return replace(self._progress, running=len(self._running))
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
+
     def stop(self) -> None:
         """Take no more messages; `run` returns once the calls that run have ended."""
         self._stopped.set()
         with self._ended:
             self._ended.notify_all()
 
-    def run(self, *, idle_seconds_max: float | None = None, until_empty: bool = False) -> int:
+    def run(self, *, idle_seconds_max: float | None = None, until_empty: bool = False, log: Log | None = None) -> int:
         """Process messages until `stop`, or until none came for `idle_seconds_max`; return how many were taken.
 
         With `until_empty`, until the group is done with all messages, also scheduled ones and those of other workers.
+        The queue is that of another `log` if one is given.
         """
         idle = 0.0
         loop = _Loop() if inspect.iscoroutinefunction(self._function) else None
-        with open_queue(self._log, self.queue, group=self.group) as queue, ThreadPoolExecutor(self.concurrency) as pool:
+        with (
+            open_queue(log or self._log, self.queue, group=self.group) as queue,
+            ThreadPoolExecutor(self.concurrency) as pool,
+        ):
             finished = threading.Event()
             extender = threading.Thread(target=self._extend, args=(queue, finished), daemon=True)
             extender.start()
