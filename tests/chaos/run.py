@@ -4,7 +4,8 @@
 
 A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
-writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes. `all` runs each after the other, with its own kills.
+writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, `sourcing` 8 processes that send commands to
+the same entities. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.chaos.capture.databases import KINDS
 from tests.chaos.kills import VICTIMS, Order
 from tests.chaos.process import Stuck
 from tests.chaos.queue import kill_workers
+from tests.chaos.sourcing import kill_writers
 from tests.chaos.tally import Tally, missed, report
 
 Say = Callable[[str], None]
@@ -53,6 +55,8 @@ SERIES = {
     "app": Series(points=whole.POINTS, plan=whole.plan, run=whole.run),
     "capture": Series(points=captured.POINTS, plan=captured.plan, run=captured.run, victims=("worker",)),
 }
+#: Series that choose their own kills.
+WITHOUT_ORDERS = {"queue": kill_workers, "sourcing": kill_writers}
 
 
 def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say, **settings: str) -> list[str]:
@@ -87,9 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.run", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument(
-        "--what", choices=[*SERIES, "queue", "all"], default="all", help="a query, an App, a capture, a queue, or all"
-    )
+    parser.add_argument("--what", choices=[*SERIES, *WITHOUT_ORDERS, "all"], default="all", help="what to kill")
     parser.add_argument("--database", choices=KINDS, default="sqlite", help="what is captured")
     parser.add_argument("--kills", type=int, default=50, help="in each series")
     parser.add_argument("--seed", type=int, default=1, help="which series of kills, and which orders")
@@ -101,11 +103,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not chosen.quiet:
             print(line, flush=True)
 
-    wanted = [*SERIES, "queue"] if chosen.what == "all" else [chosen.what]
+    wanted = [*SERIES, *WITHOUT_ORDERS] if chosen.what == "all" else [chosen.what]
     found = []
     for what in wanted:
-        if what == "queue":
-            found += kill_workers(kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say)
+        if what in WITHOUT_ORDERS:
+            found += WITHOUT_ORDERS[what](kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say)
             continue
         settings = {"kind": chosen.database} if what == "capture" else {}
         found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
