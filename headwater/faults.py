@@ -91,6 +91,9 @@ CAPTURE_CRASH_POINTS = ("capture.staged", "capture.appended", "capture.acknowled
 #: Points of a step of a gateway that tails files: rows and positions about to be committed, and committed.
 TAIL_CRASH_POINTS = ("tail.before_commit", "tail.committed")
 
+#: Points of the answers to webhooks: they have come, and attempts and dead letters are appended, but not the position.
+WEBHOOK_CRASH_POINTS = ("webhook.answered", "webhook.recorded")
+
 #: Points of a step of a sync: changes written in the target, about to be committed, committed; and those of a rebuild.
 TARGET_CRASH_POINTS = ("target.written", "target.before_commit", "target.committed", "target.before_switch")
 

@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.faults import reach
 from headwater.gateways.delivery_plan import Circuit, CircuitState, Delivery, Pending, Schedule
 from headwater.gateways.http_post import Answer, check_url, post
 from headwater.gateways.outlet import Outgoing, Outlet, Start
@@ -347,10 +348,12 @@ class Endpoint:
                 done.append((delivery, outcome == "delivered"))
         if not attempts:
             return
+        reach("webhook.answered")
         with self._log.transaction() as transaction:
             transaction.append(self._gateway.attempts_topic, attempts)
             if letters:
                 transaction.append(dead_letter_topic(self._gateway.topic), [letter.as_row() for letter in letters])
+        reach("webhook.recorded")
         for delivery, delivered in done:
             self._pending.done(delivery)
             if delivered:

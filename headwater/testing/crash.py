@@ -30,6 +30,7 @@ from headwater.faults import (
     TAIL_CRASH_POINTS,
     TARGET_CRASH_POINTS,
     VIEW_CRASH_POINTS,
+    WEBHOOK_CRASH_POINTS,
     install,
 )
 
@@ -44,6 +45,7 @@ ALL_POINTS: tuple[str, ...] = (
     *ALERT_CRASH_POINTS,
     *CAPTURE_CRASH_POINTS,
     *TAIL_CRASH_POINTS,
+    *WEBHOOK_CRASH_POINTS,
     *TARGET_CRASH_POINTS,
 )
 _COUNTER = struct.Struct("<Q")

@@ -30,6 +30,7 @@ from headwater.gateways.udp_protocol import (
     request_bytes,
 )
 from headwater.log import Log
+from headwater.testing import CrashAt, run_until_killed
 from tests.conditions import until
 from tests.laws import costly
 
@@ -267,3 +268,27 @@ def test_settings_and_topics_that_cannot_be_are_named(log: Log) -> None:
     with pytest.raises(AddressUnusable):
         UdpIn(port=int(session.address.rpartition(":")[2])).open(log)
     session.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("point", ["commit.written", "commit.durable", "commit.flipped"])
+def test_no_datagram_is_a_row_twice_after_kill_9(tmp_path: Path, point: str) -> None:
+    """The network repeats everything that it has ever sent to the next process."""
+    ring = Ring(publisher=7, count_max=100, bytes_max=10_000)
+    sent = [ring.add(b"%d" % number) for number in range(12)]
+
+    def work() -> None:
+        with headwater.open(tmp_path / "log") as log:
+            session = UdpIn(port=0).open(log)
+            for start in range(0, 12, 3):
+                take(session, sent[start], sent[start + 2])
+
+    ended = run_until_killed(work, at=CrashAt(point=point, visit=3), errors=tmp_path / "errors")
+    assert ended.killed, ended
+    with headwater.open(tmp_path / "log") as log:
+        session = UdpIn(port=0).open(log)
+        take(session, *sent, ring.heartbeat())
+        assert sorted(rows(log)) == [(number, b"%d" % number) for number in range(12)]
+        [state] = log.read("datagrams.publishers").rows()[-1:]
+        assert (state["sequence_next"], state["lost"], state["missing"]) == (12, 0, "[]")
+        session.close()

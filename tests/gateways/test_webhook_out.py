@@ -17,6 +17,7 @@ from hypothesis.strategies import integers, lists, none, sampled_from
 import headwater
 from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.faults import WEBHOOK_CRASH_POINTS
 from headwater.gateways import GatewayRunner, WebhookIn, WebhookOut
 from headwater.gateways.delivery_plan import Circuit, Delivery, Pending
 from headwater.gateways.kinds import gateway_from_text
@@ -24,7 +25,9 @@ from headwater.gateways.outlet import Outgoing
 from headwater.gateways.signatures import verified_id
 from headwater.gateways.webhook_out import WebhookOutSession
 from headwater.log import Log
+from headwater.testing import CrashAt, run_until_killed
 from tests.conditions import until
+from tests.servers import free_port
 
 HOOK = "http://hook.test/in"
 Reply = Callable[[httpx.Request], httpx.Response]
@@ -344,3 +347,35 @@ def test_from_webhook_out_to_webhook_in_each_row_is_once_although_answers_are_lo
         assert inward.status().counters["duplicates"] >= 20
         found = [orjson.loads(row["body"])["data"]["id"] for row in log.read("hooks").rows()]
         assert sorted(found) == list(range(60))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("point", WEBHOOK_CRASH_POINTS)
+def test_from_webhook_out_to_webhook_in_each_row_is_once_after_kill_9(tmp_path: Path, point: str) -> None:
+    port = free_port()
+
+    def work(*ids: int) -> None:
+        with headwater.open(tmp_path / "log") as log:
+            log.create("orders", {"id": "int64 not null", "customer": "string"}, exist_ok=True)
+            inward = GatewayRunner(log, WebhookIn(topic="hooks", port=port, secrets=("s3cret",)))
+            inward.start()
+            gateway = WebhookOut(topic="orders", endpoints=(inward.address,), secret="s3cret", concurrency=2)
+            put(log, *ids)
+            session = gateway.open(log)
+            [endpoint] = session.endpoints
+
+            def is_done() -> bool:
+                endpoint.step(seconds=1)
+                return log.committed(gateway.group(endpoint.url), "orders") == log.end_offsets("orders")
+
+            until(is_done)
+            session.close()
+            inward.stop()
+
+    ended = run_until_killed(lambda: work(*range(20)), at=CrashAt(point=point, visit=3), errors=tmp_path / "errors")
+    assert ended.killed, ended
+    work(20)
+    with headwater.open(tmp_path / "log") as log:
+        found = [orjson.loads(row["body"])["data"]["id"] for row in log.read("hooks").rows()]
+        assert sorted(found) == list(range(21))
+        assert log.read("orders.attempts").count() >= 21 - 2
