@@ -7,6 +7,7 @@ gateway did not read is lost without a trace when either of them dies.
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 import threading
@@ -60,7 +61,7 @@ class Syslog:
     protocols: tuple[str, ...] = ("udp", "tcp")
     zone: str = "UTC"
     message_bytes_max: int = 64 * KIB
-    connections_max: int = 1_000
+    connections_max: int = 5_000
     message_timeout: Duration = "30 seconds"
     idle_timeout: Duration = "1 hour"
     buffer_bytes: int = 64 * MIB
@@ -191,8 +192,11 @@ class SyslogSession:
         assert self._listener is not None
         try:
             own, (host, *_) = self._listener.accept()
-        except OSError:  # it has left already
-            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # no further file may be opened: it waits in the kernel
+                self._selector.unregister(self._listener)
+                self._listening = False
+            return  # else it has left already
         own.setblocking(False)
         frames = Frames(self._gateway.message_bytes_max)
         connection = Connection(own, str(host), frames, active_us=self._log.clock.now_us())
@@ -268,6 +272,7 @@ class SyslogSession:
         if abs(now_us - self._checked_us) < CHECK_SECONDS * 1e6:
             return
         self._checked_us = now_us
+        self._listen()
         inside, silent = (parse_seconds(one) for one in (self._gateway.message_timeout, self._gateway.idle_timeout))
         for connection in list(self._connections.values()):
             begun_us = connection.begun_us

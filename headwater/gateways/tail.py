@@ -11,6 +11,7 @@ import contextlib
 import glob
 import logging
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -130,7 +131,8 @@ class TailSession:
         self._producer = f"gateway.{gateway.name}"
         self._epoch = log.open_producer(self._producer)
         self._files: dict[str, FileLines] = {}
-        #: Positions of files that are not followed now.
+        self._unreadable: set[str] = set()
+        #: Positions of all files, also of those that are no longer followed.
         self._known = _positions(log, gateway.name)
         try:
             first = not self._known
@@ -174,7 +176,7 @@ class TailSession:
                     status = os.stat(path)
                 except OSError:  # it is gone already
                     continue
-                if os.path.isfile(path):
+                if stat.S_ISREG(status.st_mode):
                     matches.setdefault(file_id(status), (status.st_mtime_ns, path))
         for id, file in self._files.items():
             file.rotated = id not in matches
@@ -186,21 +188,32 @@ class TailSession:
         if len(self._files) >= self._gateway.files_max:
             expected = f"a higher number: the paths match more files, such as {path}"
             raise ArgumentInvalid(name="files_max", value=self._gateway.files_max, expected=expected)
-        file = FileLines.open(Path(path), position)
+        try:
+            file = FileLines.open(Path(path), position)
+        except PermissionError as error:  # others are followed all the same
+            if path not in self._unreadable:
+                logger.warning("gateway %s: %s cannot be read: %s", self.name, path, error.strerror)
+                self._unreadable.add(path)
+            return None
         if file is not None:
             self._files[file.position.file] = file
         return file
 
     def _find_rotated(self) -> None:
         """Follow files that were renamed while no gateway ran, to their ends; forget those that are gone."""
+        there = set(self._files)
         for folder in {os.path.dirname(position.path) for position in self._known.values()}:
             for path in Path(folder).iterdir() if Path(folder).is_dir() else ():
                 with contextlib.suppress(FileNotFoundError):
-                    id = file_id(path.stat())
+                    status = path.stat()
+                    id = file_id(status)
                     position = self._known.get(id)
-                    if position is not None and id not in self._files and (file := self._follow(str(path), position)):
+                    if position is None or id in there:
+                        continue
+                    there.add(id)
+                    if status.st_size > position.offset and (file := self._follow(str(path), position)):
                         file.rotated = True
-        gone = [position for id, position in self._known.items() if id not in self._files]
+        gone = [position for id, position in self._known.items() if id not in there]
         if gone:
             for position in gone:
                 logger.info("gateway %s: %s is gone; it was read up to %d", self.name, position.path, position.offset)

@@ -17,7 +17,9 @@ from headwater.faults import (
     QUEUE_CRASH_POINTS,
     REPLAY_CRASH_POINTS,
     SOURCING_CRASH_POINTS,
+    TAIL_CRASH_POINTS,
     TARGET_CRASH_POINTS,
+    WEBHOOK_CRASH_POINTS,
 )
 from tests.chaos.kills import VICTIMS, Control, Order
 from tests.chaos.single import POINTS, plan
@@ -47,7 +49,9 @@ def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
         CAPTURE_CRASH_POINTS,
         QUEUE_CRASH_POINTS,
         SOURCING_CRASH_POINTS,
+        TAIL_CRASH_POINTS,
         TARGET_CRASH_POINTS,
+        WEBHOOK_CRASH_POINTS,
     )
     assert set(points_in_source()) == {point for points in lists for point in points}
 

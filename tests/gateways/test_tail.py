@@ -14,6 +14,7 @@ from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.faults import TAIL_CRASH_POINTS
 from headwater.gateways import GatewayRunner, Tail
+from headwater.gateways.file_lines import FileLines, FilePosition
 from headwater.gateways.kinds import gateway_from_text
 from headwater.gateways.tail import TailSession
 from headwater.log import Log
@@ -196,6 +197,26 @@ def test_a_second_process_takes_over_and_the_first_appends_no_more(tmp_path: Pat
     assert lines(log) == ["one"]
     first.close()
     second.close()
+
+
+def test_a_file_that_may_not_be_read_holds_no_other_back(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = FileLines.open
+
+    def opens(path: Path, position: FilePosition | None = None) -> FileLines | None:
+        if path.name == "secret.log":
+            raise PermissionError(13, "Permission denied")
+        return real(path, position)
+
+    monkeypatch.setattr(FileLines, "open", opens)
+    for name in ("secret.log", "open.log"):
+        append(tmp_path / name, b"line\n")
+    session = opened(log, tmp_path)
+    drain(session)
+    assert lines(log) == ["line"]
+    assert caplog.text.count("secret.log cannot be read: Permission denied") == 1
+    session.close()
 
 
 def test_settings_that_cannot_be_are_named(tmp_path: Path, log: Log) -> None:
