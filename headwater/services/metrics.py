@@ -13,6 +13,7 @@ from headwater.services.callers import EVERY
 from headwater.services.captures import Captures
 from headwater.services.gateways import Gateways
 from headwater.services.queries import Queries
+from headwater.services.queues import Queues
 from headwater.services.route import Service, route
 
 #: The counters of a gateway, and what they say.
@@ -23,6 +24,24 @@ _COUNTERS = {
     "duplicates": "Events that came more than once and were appended once.",
     "lost": "Events that are known to be gone.",
     "bytes": "Bytes received or sent.",
+}
+
+#: The counts of each group of a queue, and what they say.
+_QUEUE_GAUGES = {
+    "depth": "Messages that wait for a worker.",
+    "oldest_seconds": "Age of the oldest message that waits.",
+    "in_flight": "Messages that workers hold.",
+    "scheduled": "Messages that wait for their time.",
+    "blocked": "Messages that wait for an earlier one of their key.",
+    "consumers": "Consumers that have taken messages and still run.",
+    "paused": "1 if the group is paused.",
+}
+_QUEUE_COUNTERS = {
+    "delivered": "Messages delivered, each time.",
+    "redelivered": "Messages delivered again.",
+    "acknowledged": "Messages acknowledged.",
+    "dead": "Messages that became dead letters.",
+    "expired": "Messages whose time to live ended, or that a length limit dropped.",
 }
 
 
@@ -46,6 +65,7 @@ class Metrics(Service):
             refused,
             *self._captures(),
             *self._gateways(),
+            *self._queues(),
             *self._alerts(),
             *(self._kafka() if host.settings.kafka_names else ()),
         ]
@@ -96,6 +116,18 @@ class Metrics(Service):
             restarts.add(one.restarts, **labels)
             reported.add(one.at_us / 1e6, **labels)
         return state, *counters.values(), restarts, reported
+
+    def _queues(self) -> Iterable[Metric]:
+        gauges = {name: Metric(name=f"headwater_queue_{name}", help=help) for name, help in _QUEUE_GAUGES.items()}
+        counters = {
+            name: Metric(name=f"headwater_queue_{name}_total", help=help, kind="counter")
+            for name, help in _QUEUE_COUNTERS.items()
+        }
+        for queue in Queues(self.host, self.caller).list_queues():
+            for group in queue.groups:
+                for name, metric in {**gauges, **counters}.items():
+                    metric.add(getattr(group.stats, name), queue=queue.name, group=group.name)
+        return *gauges.values(), *counters.values()
 
     def _alerts(self) -> Iterable[Metric]:
         firing = Metric(name="headwater_alert_firing", help="Subjects of an alert rule that fire.")

@@ -11,6 +11,9 @@ from headwater.alerts import LogMeasures, Rule
 from headwater.alerts.measurements import QueueHealth, Sample, measurements
 from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NotFound
+from headwater.services import Settings
+from headwater.services.host import Host
+from headwater.services.metrics import Metrics
 from tests.alerts.numbers import Numbers
 
 JOBS = QueueHealth(queue="jobs", group="default", depth=12, oldest_seconds=75.0, redeliveries=1, consumers=2)
@@ -78,6 +81,9 @@ def test_a_log_measures_its_queues_and_counts_the_redeliveries_of_a_minute(tmp_p
         clock.advance(seconds=30)
         health = QueueHealth(queue="jobs", group="default", depth=2, oldest_seconds=30.0, redeliveries=2, consumers=1)
         assert measures.queues() == [health]
+        lines = Metrics(Host(log=log, settings=Settings())).scrape().splitlines()
+        for name, value in {"depth": 2, "oldest_seconds": 30, "delivered_total": 3, "redelivered_total": 2}.items():
+            assert f'headwater_queue_{name}{{queue="jobs",group="default"}} {value}' in lines
         clock.advance(seconds=61)
         [health] = measures.queues()
         assert health.redeliveries == 0
