@@ -1,4 +1,4 @@
-"""Measurements of the last half hour: rates of topics, lag of groups, progress of queries.
+"""Measurements of the last half hour: rates of topics, lag of groups, progress of queries, depth of queues.
 
 In memory, and bounded. With a store they survive a restart, at a distance of ten seconds instead of two.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.services.captures import Captures, CaptureStatus
     from headwater.services.gateways import Gateways, GatewayStatus
     from headwater.services.queries import Queries
+    from headwater.services.queues import Queues, QueueStatus
     from headwater.services.syncs import Syncs, SyncStatus
 
 Kind = Literal["topic", "group", "query", "capture", "queue", "gateway", "sync", "log"]
@@ -74,6 +75,7 @@ class History:
         captures: Captures | None = None,
         gateways: Gateways | None = None,
         syncs: Syncs | None = None,
+        queues: Queues | None = None,
         *,
         store: HistoryStore | None = None,
     ) -> None:
@@ -83,6 +85,8 @@ class History:
         self._gateways = gateways
         self._syncs = syncs
         self._syncs_due = 0.0
+        self._queues = queues
+        self._queues_before: dict[str, tuple[float, dict[str, int]]] = {}
         self._queries = queries
         self._store = store
         self._thread: threading.Thread | None = None
@@ -98,6 +102,7 @@ class History:
         self.captures: list[CaptureStatus] = []
         self.gateways: list[GatewayStatus] = []
         self.syncs: list[SyncStatus] = []
+        self.queues: list[QueueStatus] = []
         self.running: list[str] = []
         """The apps that run, as far as they answered."""
         self.silent: list[str] = []
@@ -133,7 +138,8 @@ class History:
         Topics have `rate`, `bytes` and `rows`; groups `lag` and `lag_seconds`; queries `rate`, `lag`, `batch_ms`, `state_rows`,
         `state_bytes`, `late`, `watermark_delay` and `busy`, and `phase.…` for the parts of their last batch; captures `rate`, `delay`,
         `pending` and `retained`, and `table.…` for the rates of their tables; gateways the rates of their counters by name; syncs `rate`,
-        `delay` and `pending`.
+        `delay` and `pending`; groups of queues, named `queue/group`, `depth`, `oldest`, `in_flight` and `scheduled`, and the rates
+        `delivered`, `redelivered` and `acknowledged`.
         """
         series = self._series.get((kind, name, measure), ())
         with contextlib.suppress(RuntimeError):  # it grew during the copy
@@ -183,7 +189,8 @@ class History:
         went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]
         went_well += [self._succeeds(self._measure_gateways), self._succeeds(self._measure_syncs)]
         began = time.monotonic()
-        went_well += [self._succeeds(part) for part in (self._measure_topics, self._measure_groups)]
+        parts = (self._measure_topics, self._measure_groups, self._measure_queues)
+        went_well += [self._succeeds(part) for part in parts]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
         if all(went_well):
             self._whole_at = time.monotonic()
@@ -356,6 +363,27 @@ class History:
             self._note("gateway", one.name, now, dict(one.per_second))
         known = {name for kind, name, _ in tuple(self._series) if kind == "gateway"}
         self._forget("gateway", known - {one.name for one in self.gateways})
+
+    def _measure_queues(self) -> None:
+        if self._queues is None:
+            return
+        self.queues, now = self._queues.list_queues(), time.time()
+        known: dict[str, tuple[float, dict[str, int]]] = {}
+        for queue in self.queues:
+            for group in queue.groups:
+                name, stats = f"{queue.name}/{group.name}", group.stats
+                counters = {"delivered": stats.delivered, "redelivered": stats.redelivered}
+                counters["acknowledged"] = stats.acknowledged
+                known[name] = (now, counters)
+                values = {"depth": stats.depth, "in_flight": stats.in_flight, "scheduled": stats.scheduled}
+                rates = {"oldest": stats.oldest_seconds or 0.0}
+                if name in self._queues_before:
+                    before, counted = self._queues_before[name]
+                    passed = max(now - before, 1e-3)
+                    rates |= {one: max(0.0, (counters[one] - counted[one]) / passed) for one in counters}
+                self._note("queue", name, now, {**values, **rates})
+        self._queues_before = known
+        self._forget("queue", {name for kind, name, _ in tuple(self._series) if kind == "queue"} - known.keys())
 
     def _forget(self, kind: Kind, names: Set[str]) -> None:
         """Drop the series of what no longer exists: their number is bounded."""

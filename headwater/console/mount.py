@@ -22,6 +22,7 @@ from headwater.http.server import served_app
 from headwater.services.captures import Captures
 from headwater.services.gateways import Gateways
 from headwater.services.queries import Queries
+from headwater.services.queues import Queues
 from headwater.services.syncs import Syncs
 from headwater.services.tokens import Tokens
 
@@ -70,6 +71,7 @@ def _mount(*, guarded: bool, secure: bool) -> Callable[[FastAPI], None]:
             Captures(service),
             Gateways(service),
             Syncs(service),
+            Queues(service),
             store=HistoryStore(service.log),
         )
         use(

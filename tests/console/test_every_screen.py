@@ -22,6 +22,7 @@ from headwater.console.pages import screens
 from headwater.gateways import GatewayRunner, StatsD
 from headwater.log import Log
 from headwater.log.dead_letters import DeadLetter, append_dead_letters
+from headwater.queues import Outgoing
 from headwater.services import Settings, local
 from headwater.services.host import Host
 from headwater.sync import SyncConfig, SyncStore
@@ -48,6 +49,7 @@ FOUND = [
     "/captures/shop",
     "/syncs/copy",
     "/gateways/statsd-metrics",
+    "/queues/jobs",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
@@ -67,6 +69,17 @@ def fill(log: Log) -> None:
     runner = GatewayRunner(log, StatsD(port=0))
     runner.start()
     runner.stop()
+    fill_a_queue(log)
+
+
+def fill_a_queue(log: Log) -> None:
+    """A queue of two groups, with messages that wait, that a worker holds, and that it has given up."""
+    log.queue("jobs", group="search").close()
+    with log.queue("jobs") as queue:
+        log.exchange("events").bind("jobs", pattern="orders.#")
+        queue.put_many([Outgoing(body={"text": HOSTILE}, key=HOSTILE, delay=60 * (n % 5 == 4)) for n in range(20)])
+        queue.take(consumer="elsewhere")
+        queue.take(consumer="elsewhere")[0].reject(reason=HOSTILE)
 
 
 def capture_a_shop(log: Log) -> None:

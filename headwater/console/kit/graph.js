@@ -31,7 +31,7 @@ export default {
         <button type="button" aria-label="Show everything" title="Show everything (0)" @click="fit(true)"><q-icon name="fit_screen"/></button>
       </div>
       <div class="flow-legend" aria-hidden="true">
-        <span class="topic"><i></i>topic</span><span class="query"><i></i>query</span><span class="view"><i></i>view</span><span class="sink"><i></i>sink</span><span v-if="nodes.some((n) => n.kind === 'group')" class="group"><i></i>group</span><span v-if="nodes.some((n) => n.kind === 'capture')" class="capture"><i></i>capture</span><span v-if="nodes.some((n) => n.kind === 'gateway')" class="gateway"><i></i>gateway</span><span class="aside"><i></i>late, rejected</span>
+        <span class="topic"><i></i>topic</span><span class="query"><i></i>query</span><span class="view"><i></i>view</span><span class="sink"><i></i>sink</span><span v-if="nodes.some((n) => n.kind === 'group')" class="group"><i></i>group</span><span v-if="nodes.some((n) => n.kind === 'capture')" class="capture"><i></i>capture</span><span v-if="nodes.some((n) => n.kind === 'gateway')" class="gateway"><i></i>gateway</span><span v-if="nodes.some((n) => n.kind === 'queue')" class="queue"><i></i>workers</span><span class="aside"><i></i>late, rejected</span>
       </div>
     </div>`,
   props: { nodes: Array, edges: Array, width: Number, height: Number, label: String },

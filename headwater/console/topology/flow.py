@@ -12,12 +12,14 @@ from headwater.console.kit.graph import NodeNumbers
 from headwater.console.kit.words import short, span
 from headwater.console.pages import path_to
 from headwater.console.queries.status import by_node, delay_of
+from headwater.console.queues.display import group_path, queue_group, state_of
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.port import Lag
 from headwater.services.captures import CaptureStatus
 from headwater.services.gateways import GatewayStatus
+from headwater.services.queues import QueueGroup, QueueStatus
 
-Kind = Literal["topic", "query", "view", "sink", "group", "capture", "gateway"]
+Kind = Literal["topic", "query", "view", "sink", "group", "capture", "gateway", "queue"]
 Edge = tuple[str, str]
 #: Groups are drawn up to this number; a log may have thousands.
 GROUPS_MAX = 60
@@ -30,6 +32,7 @@ PAGES = {
     "sink": "queries",
     "capture": "captures",
     "gateway": "gateways",
+    "queue": "queues",
 }
 #: What the node of a dead-letter topic says of it.
 DEAD_LETTERS = "dead letters"
@@ -54,6 +57,8 @@ CAPTURE_LOOKS = {
 }
 #: The same of the states of a gateway.
 GATEWAY_LOOKS = {"running": "on", "failed": "warn", "stopped": "off", "killed": "bad"}
+#: The same of the states of a group of a queue.
+QUEUE_LOOKS = {"no consumer": "warn", "paused": "off", "at work": "on", "idle": "on"}
 #: The busiest query is marked from this share of the time on; below it there is no bottleneck.
 BUSY_MIN = 0.25
 
@@ -72,6 +77,8 @@ class Station:
     @property
     def href(self) -> str:
         """The address of its page."""
+        if self.kind == "queue":
+            return group_path(*self.name.split("/"))
         return path_to(PAGES[self.kind], self.name.partition(" → ")[0] if self.kind == "sink" else self.name)
 
     @property
@@ -116,6 +123,7 @@ def flow_of(
     topics: Iterable[str] = (),
     captures: Sequence[CaptureStatus] = (),
     gateways: Sequence[GatewayStatus] = (),
+    queues: Sequence[QueueStatus] = (),
     sees: Callable[[str], bool] = lambda _: True,
 ) -> Flow:
     """The graph of all apps. It leaves out topics that the caller may not see, and topics without a reader or a writer unless
@@ -130,6 +138,7 @@ def flow_of(
     _add_groups(lags, stations, edges)
     _add_captures(captures, stations, edges)
     _add_gateways(gateways, stations, edges)
+    _add_queues(queues, known, stations, edges, side_outputs)
     if not stations:
         for name in sorted(name for name in known if not name.startswith("__")):
             stations[f"topic:{name}"] = Station(id=f"topic:{name}", kind="topic", name=name)
@@ -141,7 +150,7 @@ def _visible(flow: Flow, sees: Callable[[str], bool]) -> set[str]:
     """Topics that the caller may see, the queries and groups beside them, and the sinks of those queries."""
     kept = {id for id, station in flow.stations.items() if station.kind in ("topic", "view") and sees(station.name)}
     beside = {other for edge in flow.edges for id, other in (edge, edge[::-1]) if id in kept}
-    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group", "capture", "gateway")}
+    kept |= {id for id in beside if flow.stations[id].kind in ("query", "group", "capture", "gateway", "queue")}
     return kept | {second for first, second in flow.edges if first in kept and flow.stations[second].kind == "sink"}
 
 
@@ -215,6 +224,29 @@ def _add_gateways(gateways: Sequence[GatewayStatus], stations: dict[str, Station
         edges[(id, topic) if one.direction == "in" else (topic, id)] = None
 
 
+def _add_queues(
+    queues: Sequence[QueueStatus],
+    topics: set[str],
+    stations: dict[str, Station],
+    edges: dict[Edge, None],
+    side_outputs: set[Edge],
+) -> None:
+    """Each queue is its topic, whose messages go to the workers of each group; what these give up goes to its dead letters."""
+    for queue in queues:
+        topic, dead = f"topic:{queue.name}", f"topic:{queue.dead_letter_topic}"
+        stations.setdefault(topic, Station(id=topic, kind="topic", name=queue.name))
+        for group in queue.groups:
+            id = f"queue:{queue.name}/{group.name}"
+            stations[id] = Station(id=id, kind="queue", name=f"{queue.name}/{group.name}")
+            edges[(topic, id)] = None
+            if group.stats.dead and queue.dead_letter_topic in topics:
+                stations.setdefault(
+                    dead, Station(id=dead, kind="topic", name=queue.dead_letter_topic, under=DEAD_LETTERS)
+                )
+                edges[(id, dead)] = None
+                side_outputs.add((id, dead))
+
+
 def around(flow: Flow, id: str, *, hops: int) -> Flow:
     """The part within so many steps around a station, along the edges or against them."""
     near: dict[str, list[str]] = {}
@@ -263,6 +295,8 @@ def numbers_of(shown: Flow, whole: Flow, history: History) -> GraphNumbers:
             nodes[id] = _capture(next((one for one in history.captures if one.name == station.name), None))
         elif station.kind == "gateway":
             nodes[id] = _gateway(next((one for one in history.gateways if one.name == station.name), None))
+        elif station.kind == "queue":
+            nodes[id] = _queue(queue_group(history.queues, station.name), rate=rate)
         elif station.kind == "sink":
             nodes[id] = NodeNumbers(rate=rate, first=f"{short(rate)} rows/s", second=station.under)
         else:
@@ -331,6 +365,19 @@ def _gateway(status: GatewayStatus | None) -> NodeNumbers:
         first=f"{short(rate)} rows/s" if status.state == "running" else status.state,
         second=f"{short(gone)} lost, rejected" if gone else "",
         state=GATEWAY_LOOKS[status.state],
+    )
+
+
+def _queue(group: QueueGroup | None, *, rate: float) -> NodeNumbers:
+    if group is None:
+        return NodeNumbers(first="not there", state="off")
+    stats, state = group.stats, state_of(group.stats)
+    return NodeNumbers(
+        rate=rate,
+        first=f"{short(stats.depth)} waiting, {short(stats.in_flight)} in flight" if state == "at work" else state,
+        second=f"{short(stats.depth)} waiting" if state in ("no consumer", "paused") else "",
+        state=QUEUE_LOOKS[state],
+        waits=bool(stats.depth),
     )
 
 

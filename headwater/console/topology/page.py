@@ -33,6 +33,7 @@ ICONS = {
     "group": "group",
     "capture": "cable",
     "gateway": "settings_input_antenna",
+    "queue": "assignment",
 }
 #: The size of a node, as `graph.js` and the stylesheet draw it.
 NODE_WIDTH = 208.0
@@ -126,6 +127,7 @@ class TopologyPage(LivePage[TopologyContent]):
             topics=topics,
             captures=captures,
             gateways=gateways,
+            queues=[queue for queue in history.queues if sees(queue.name)],
             sees=sees,
         )
         shown, centre = self._part(whole)
@@ -219,7 +221,7 @@ class TopologyPage(LivePage[TopologyContent]):
                 self._note_part(centre, total)
             elif has_no_app:
                 note(
-                    "No app has run on this log, so only topics, captures, gateways and the groups that read are drawn."
+                    "No app has run on this log, so only topics, queues, captures, gateways and the groups that read are drawn."
                 )
 
     def _note_part(self, centre: Station, total: int) -> None:

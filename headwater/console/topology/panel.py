@@ -17,9 +17,11 @@ from headwater.console.kit.controls import button
 from headwater.console.kit.layout import block, facts_markup, html, pill, subtitle
 from headwater.console.kit.words import ago, count, duration, short, size, span
 from headwater.console.queries.status import TONES, by_node, delay_of, state_size
+from headwater.console.queues.display import queue_group, state_of
 from headwater.console.topology.flow import Flow, Kind, Station
 from headwater.services.captures import CaptureStatus
 from headwater.services.gateways import GatewayStatus
+from headwater.services.queues import QueueGroup
 
 #: The names of the links to the pages of the kinds.
 PAGES: dict[Kind, str] = {
@@ -30,6 +32,7 @@ PAGES: dict[Kind, str] = {
     "sink": "Open its query",
     "capture": "Open the capture",
     "gateway": "Open the gateway",
+    "queue": "Open the queue",
 }
 #: The charts of each kind: the measure, and its label.
 CHARTS: dict[Kind, dict[str, str]] = {
@@ -40,6 +43,7 @@ CHARTS: dict[Kind, dict[str, str]] = {
     "sink": {},
     "capture": {"rate": "Rows a second", "delay": "Delay in seconds"},
     "gateway": {"appended": "Rows a second"},
+    "queue": {"depth": "Messages that wait", "acknowledged": "Acknowledged a second"},
 }
 #: What the history measures of each kind; a view is a topic to it.
 MEASURED: dict[Kind, SeriesKind] = {
@@ -49,6 +53,7 @@ MEASURED: dict[Kind, SeriesKind] = {
     "group": "group",
     "capture": "capture",
     "gateway": "gateway",
+    "queue": "queue",
 }
 SHOWN_MAX = 12
 
@@ -127,6 +132,8 @@ class NodePanel:
             return {"Guarantee": station.under or "–"}
         if station.kind == "capture":
             return _capture_facts(next((one for one in self._history.captures if one.name == station.name), None))
+        if station.kind == "queue":
+            return _queue_facts(queue_group(self._history.queues, station.name))
         if station.kind == "gateway":
             return _gateway_facts(next((one for one in self._history.gateways if one.name == station.name), None))
         if station.kind == "group":
@@ -171,6 +178,22 @@ def _gateway_facts(status: GatewayStatus | None) -> dict[str, str]:
         "Appended": count(status.appended),
         "Rejected": count(status.rejected),
         "Lost": count(status.lost),
+    }
+
+
+def _queue_facts(group: QueueGroup | None) -> dict[str, str]:
+    if group is None:
+        return {"": "It is not there any more."}
+    stats = group.stats
+    return {
+        "State": state_of(stats),
+        "Depth": count(stats.depth),
+        "Oldest message": span(stats.oldest_seconds),
+        "In flight": count(stats.in_flight),
+        "Scheduled": count(stats.scheduled),
+        "Consumers": count(stats.consumers),
+        "Redelivered": count(stats.redelivered),
+        "Given up": count(stats.dead),
     }
 
 
