@@ -87,7 +87,7 @@ class Inlet:
         return rows, malformed
 
     def _checked(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        topic = self._topic
+        topic = self._log.topic(self._topic.name)  # its schema may have changed meanwhile
         lines = [message.payload.replace(b"\n", b" ").replace(b"\r", b" ") for message in messages]
         decoded = [row for some in json_lines.decode_lines(lines, topic.schema, topic=topic.name) for row in some]
         if len(decoded) != len(messages):

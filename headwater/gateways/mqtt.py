@@ -36,6 +36,8 @@ ANSWER_SECONDS_MAX = 10.0
 #: Messages that are on their way, in each direction.
 IN_FLIGHT_MAX = 1_000
 QOS = (0, 1, 2)
+#: The largest packet that MQTT knows.
+PACKET_BYTES_MAX = 256 * 2**20
 #: The reason that paho names if a broker answers with the code of MQTT 3.
 VERSION_UNKNOWN = "Unsupported protocol version"
 
@@ -132,6 +134,8 @@ class Connection:
         self._granted: list[ReasonCode] = []
         #: How many messages may be on their way to the broker, as it says.
         self.in_flight_max = IN_FLIGHT_MAX
+        #: The largest packet that it takes; one that is larger would end every connection again.
+        self.packet_bytes_max = PACKET_BYTES_MAX
         self.is_mqtt5 = broker.protocol != "3.1.1"
         self.client = self._opened()
 
@@ -168,8 +172,9 @@ class Connection:
         client.on_subscribe = self._note_subscribe
         client.on_message = self._note_message
         client.on_publish = self._note_publish
-        if broker.username:
-            client.username_pw_set(broker.username, broker.password())
+        password = broker.password()
+        if broker.username or password is not None:
+            client.username_pw_set(broker.username, password)
         self._answers.clear()
         self._why = ""
         properties = None
@@ -203,6 +208,7 @@ class Connection:
         self._answers.append(reason)
         self._why = str(reason) if reason.is_failure else ""
         self.in_flight_max = min(IN_FLIGHT_MAX, getattr(properties, "ReceiveMaximum", IN_FLIGHT_MAX))
+        self.packet_bytes_max = getattr(properties, "MaximumPacketSize", PACKET_BYTES_MAX)
 
     def _note_disconnect(
         self, _client: Client, _data: object, _flags: DisconnectFlags, reason: ReasonCode, _properties: object

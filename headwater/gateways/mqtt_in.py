@@ -49,6 +49,9 @@ class MqttIn(Broker):
     A level of a filter may have a name: `sensors/{device}/state` subscribes to `sensors/+/state`, and in a topic with columns of its own
     the level is the column `device`. The broker keeps the subscriptions of a session: to take fewer topics, choose another `client_id`.
 
+    As many messages are appended together as the broker sends without an acknowledgement: mosquitto's default of 20 makes an append of
+    20 rows. With its `max_inflight_messages 1000` they are 1,000.
+
     >>> MqttIn(topic="states", filters=("sensors/{device}/state",), url="mqtt://127.0.0.1:1883").name
     'mqtt-in-states'
     """

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 STEP_SECONDS = 0.1
 TOPIC_BYTES_MAX = 65_535
+#: The head of a packet, with the lengths in it.
+HEAD_BYTES = 10
 #: A user property of MQTT 5: the row that a message was made of. A receiver that has seen it has a duplicate.
 POSITION_PROPERTY = "headwater.position"
 
@@ -141,11 +143,11 @@ class MqttOutSession:
 
     def _publish(self, message: Outgoing) -> None:
         self.counters.add(received=1)
-        if why := unusable_topic(message.subject):
-            self._refused.append((message, f"the topic {why}"))
-            return
         gateway = self._gateway
         properties = self._properties(message) if self._connection.is_mqtt5 else None
+        if why := self._why_not(message, properties):
+            self._refused.append((message, why))
+            return
         sent = self._connection.client.publish(
             message.subject, message.payload, gateway.qos, gateway.retain, properties=properties
         )
@@ -153,6 +155,15 @@ class MqttOutSession:
             self._in_flight[sent.mid] = message
         else:  # there is no acknowledgement
             self.counters.add(appended=1, bytes=len(message.payload))
+
+    def _why_not(self, message: Outgoing, properties: Properties | None) -> str:
+        """Why a message cannot be published; empty if it can be."""
+        if why := unusable_topic(message.subject):
+            return f"the topic {why}"
+        size = HEAD_BYTES + len(message.subject.encode()) + len(message.payload)
+        size += len(properties.pack()) if properties is not None else 0  # type: ignore[no-untyped-call]
+        size_max = self._connection.packet_bytes_max
+        return f"it has {size} bytes, and the broker takes {size_max}" if size > size_max else ""
 
     def _properties(self, message: Outgoing) -> Properties:
         from paho.mqtt.packettypes import PacketTypes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -26,13 +27,18 @@ class FakeBroker:
     silent_from: int | None = None
     #: The reason with which it refuses a connection of MQTT 5.
     refusal: int = 0
+    #: The largest packet that it takes, with MQTT 5.
+    packet_bytes_max: int | None = None
+    #: What makes a socket one of TLS.
+    secure: ssl.SSLContext | None = None
     connects: list[bytes] = field(default_factory=list)
     published: list[tuple[str, bytes]] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
 
     def __enter__(self) -> FakeBroker:
+        scheme = "mqtt" if self.secure is None else "mqtts"
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"mqtt://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         return self
@@ -48,6 +54,11 @@ class FakeBroker:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
+            if self.secure is not None:
+                try:
+                    connection = self.secure.wrap_socket(connection, server_side=True)
+                except OSError:  # the client trusts no such certificate
+                    continue
             with connection, connection.makefile("rwb") as stream:
                 while (packet := _packet(stream.read)) is not None and self._goes_on(*packet, stream.write):
                     stream.flush()
@@ -62,7 +73,9 @@ class FakeBroker:
             if level not in self.knows:
                 write(bytes([CONNACK << 4, 2, 0, 1]))  # as a broker that knows only MQTT 3 says
                 return False
-            write(bytes([CONNACK << 4, 3, 0, self.refusal, 0] if level == 5 else [CONNACK << 4, 2, 0, 0]))
+            limits = b"" if self.packet_bytes_max is None else struct.pack("!BI", 0x27, self.packet_bytes_max)
+            answer = bytes([0, self.refusal, len(limits)]) + limits if level == 5 else bytes(2)
+            write(bytes([CONNACK << 4, len(answer)]) + answer)
         elif kind == SUBSCRIBE:
             properties = b"\x00" if self.levels[-1] == 5 else b""
             answer = body[:2] + properties + b"\x01"

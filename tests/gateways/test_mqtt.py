@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import subprocess
 import threading
 from dataclasses import replace
@@ -219,6 +220,48 @@ def test_what_the_broker_has_not_acknowledged_is_published_again(log: Log) -> No
         until(lambda: log.committed("mqtt-out-t", "t") == {0: 3})
         runner.stop()
     assert broker.published == [("t", b"0"), ("t", b"1"), ("t", b"2")]
+
+
+def test_a_row_that_is_too_large_for_the_broker_is_a_dead_letter_and_stops_no_other(log: Log) -> None:
+    log.create("t")
+    log.append("t", [(b"k", b"x" * 2_000), (b"k", b"small")])
+    with FakeBroker(packet_bytes_max=1_000) as broker:
+        runner = GatewayRunner(log, MqttOut(topic="t", url=broker.url))
+        runner.start()
+        until(lambda: log.committed("mqtt-out-t", "t") == {0: 2})
+        runner.stop()
+    assert broker.published == [("t", b"small")]
+    assert "the broker takes 1000" in log.read("t.dlq").rows()[0]["message"]
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:.*SSLSocket")  # paho leaves the socket of a failed handshake to the collector
+def test_a_connection_by_tls_needs_a_certificate_that_is_trusted(log: Log, tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key"), str(tmp_path / "certificate")
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-keyout",
+        key,
+    ]
+    words += ["-out", certificate, "-days", "2", "-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(words, check=True, capture_output=True)
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.load_cert_chain(certificate, key)
+    messages = [("a", b"%d" % number, QOS1) for number in range(200)]
+    with FakeBroker(secure=secure, messages=messages) as broker:
+        with pytest.raises(AddressUnusable, match="certificate verify failed"):
+            MqttIn(url=broker.url).open(log)
+        taken_in(log, broker, 200, ca_file=certificate)
+        with pytest.raises(AddressUnusable):
+            MqttIn(url=broker.url, ca_file=str(tmp_path / "missing")).open(log)
+    assert log.read("mqtt").count() == 200
 
 
 def test_an_address_without_a_broker_is_named(log: Log) -> None:
