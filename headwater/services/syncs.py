@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
-from headwater.log.clients.groups import lag_of
 from headwater.services.route import Service, route
 from headwater.sinks.retry import RetryLater
-from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison, TargetTable
+from headwater.sync import Sync, SyncConfig, SyncStore, TableComparison
 from headwater.sync.config import Mode
-from headwater.sync.report import RecordedComparison, last_comparison, record_comparison, remove_report, report_of
+from headwater.sync.report import (
+    RecordedComparison,
+    SyncedTable,
+    SyncReport,
+    last_comparison,
+    record_comparison,
+    remove_report,
+    report_of,
+    synced_table,
+)
 from headwater.sync.tables import topic_tables
 from headwater.sync.targets import open_target
 
 State = Literal["new", "in sync", "behind", "paused", "failed", "unreachable"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncedTable:
-    """One table of a sync: its topic, and how many offsets of the topic are not applied yet."""
-
-    topic: str
-    table: str
-    pending: int
-    delay_seconds: float = 0.0
-    """How long the oldest of these rows has waited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +156,12 @@ class Syncs(Service):
         pending, delay, error = None, None, "" if running else report.error
         state: State = "unreachable"
         try:
-            offsets = report.positions if running and report.positions else self._offsets(config)
-            tables = [self._table(table, offsets.get(table.topic, {})) for table in topic_tables(self.log, config)]
+            tables, is_new = (
+                (_at(report, self.log.clock.now_us()), False) if running and report.tables else self._tables(config)
+            )
             pending = sum(one.pending for one in tables)
             delay = max((one.delay_seconds for one in tables), default=0.0)
-            state = "new" if not offsets else "behind" if pending else "in sync"
+            state = "new" if is_new else "behind" if pending else "in sync"
             state = "failed" if error else "paused" if config.paused else state
         except (HeadwaterError, RetryLater) as failure:
             error = str(failure)
@@ -188,17 +185,18 @@ class Syncs(Service):
             tables=tables,
         )
 
-    def _offsets(self, config: SyncConfig) -> dict[str, Mapping[int, int]]:
-        """The positions that the target has, by topic."""
+    def _tables(self, config: SyncConfig) -> tuple[list[SyncedTable], bool]:
+        """What the target lacks now, by the positions that it has, and whether it has none yet."""
         with contextlib.closing(open_target(config)) as target:
-            positions = {table.topic: target.position(table) for table in topic_tables(self.log, config)}
-        return {topic: one.offsets for topic, one in positions.items() if one is not None}
+            positions = {table: target.position(table) for table in topic_tables(self.log, config)}
+        tables = [
+            synced_table(self.log, table, {} if position is None else position.offsets)
+            for table, position in positions.items()
+        ]
+        return tables, all(one is None for one in positions.values())
 
-    def _table(self, table: TargetTable, offsets: Mapping[int, int]) -> SyncedTable:
-        lags = lag_of(self.log, "", table.topic, dict(offsets))
-        return SyncedTable(
-            topic=table.topic,
-            table=table.name,
-            pending=sum(one.rows for one in lags),
-            delay_seconds=max((one.seconds for one in lags), default=0.0),
-        )
+
+def _at(report: SyncReport, now_us: int) -> list[SyncedTable]:
+    """The tables of a report: rows that were not applied when it was written have waited since then, too."""
+    since = max(0.0, (now_us - report.at_us) / 1e6)
+    return [replace(one, delay_seconds=one.delay_seconds + since) if one.pending else one for one in report.tables]

@@ -22,14 +22,27 @@ from typing import Any, Self
 import orjson
 
 from headwater.filelock import LeaderLock, is_locked
+from headwater.log.clients.groups import lag_of
 from headwater.log.port import Log
 from headwater.sync.comparison import Difference, TableComparison
+from headwater.sync.port import TargetTable
 from headwater.sync.sync import Sync
 
 #: How often a running sync writes its report.
 REPORT_SECONDS = 2.0
 #: The time over which rows per second are measured.
 RATE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncedTable:
+    """One table of a sync: its topic, and how many offsets of the topic are not applied yet."""
+
+    topic: str
+    table: str
+    pending: int
+    delay_seconds: float = 0.0
+    """How long the oldest of these rows has waited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +55,8 @@ class SyncReport:
     """Applied since the process began."""
     rows_per_second: float = 0.0
     """In the last ten seconds."""
-    positions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """The next offset of each partition, by topic."""
+    tables: list[SyncedTable] = field(default_factory=list)
+    """What was not applied yet when the report was written."""
     error: str = ""
     """The error that ended the process, in one line."""
 
@@ -64,6 +77,11 @@ class RecordedComparison:
         """How many rows differed."""
         return sum(one.missing + one.extra + one.different for one in self.tables)
 
+    @property
+    def verb(self) -> str:
+        """What these rows do now: `1 row differs`, `2 rows differ`, `2 rows corrected`."""
+        return "corrected" if self.repaired else "differs" if self.count == 1 else "differ"
+
 
 def report_of(log: Log, name: str) -> tuple[SyncReport, bool]:
     """The last report of a sync, and whether a process of this machine runs the sync now."""
@@ -71,11 +89,18 @@ def report_of(log: Log, name: str) -> tuple[SyncReport, bool]:
     body = _read(_path(log, name, "json"))
     known = {one.name for one in fields(SyncReport)}
     report = SyncReport(**{key: value for key, value in body.items() if key in known})
-    positions = {
-        topic: {int(number): offset for number, offset in offsets.items()}
-        for topic, offsets in report.positions.items()
-    }
-    return replace(report, positions=positions), running
+    return replace(report, tables=[SyncedTable(**one) for one in body.get("tables", ())]), running
+
+
+def synced_table(log: Log, table: TargetTable, offsets: Mapping[int, int]) -> SyncedTable:
+    """What a table lacks whose next offsets are these."""
+    lags = lag_of(log, "", table.topic, dict(offsets))
+    return SyncedTable(
+        topic=table.topic,
+        table=table.name,
+        pending=sum(one.rows for one in lags),
+        delay_seconds=max((one.seconds for one in lags), default=0.0),
+    )
 
 
 def last_comparison(log: Log, name: str) -> RecordedComparison | None:
@@ -133,7 +158,7 @@ class Reporter:
     def applied(self, sync: Sync) -> None:
         """Count the rows that are applied, and write a report if one is due."""
         now = self._monotonic()
-        self._report = replace(self._report, rows=sync.rows, positions=sync.offsets)
+        self._report = replace(self._report, rows=sync.rows)
         if now < self._due:
             return
         self._due = now + REPORT_SECONDS
@@ -143,7 +168,8 @@ class Reporter:
         began, before = self._samples[0]
         self._samples.append((now, sync.rows))
         rate = (sync.rows - before) / max(now - began, 1e-3)
-        self._report = replace(self._report, rows_per_second=rate)
+        tables = [synced_table(self._log, one, sync.offsets.get(one.topic, {})) for one in sync.tables()]
+        self._report = replace(self._report, rows_per_second=rate, tables=tables)
         self._write()
 
     def _write(self) -> None:
@@ -164,7 +190,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, body: dict[str, Any]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
+    temporary.write_bytes(orjson.dumps(body))
     temporary.replace(path)
 
 

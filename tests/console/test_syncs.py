@@ -58,7 +58,7 @@ def test_a_sync_says_whether_it_runs_what_is_pending_and_what_differs(
     page.press("Compare").sees("The whole target").press("Compare").hears("Sync copy is compared.")
     page.later().sees("1", within="Last comparison")
     assert "different: id=1" in page.sees_row("Last comparison", "orders")
-    assert "1 row differ" in console.open("/syncs").later().sees_row("Syncs", "copy")
+    assert "1 row differs" in console.open("/syncs").later().sees_row("Syncs", "copy")
 
 
 def test_a_sync_that_its_target_stopped_is_failed_and_says_why(

@@ -227,7 +227,7 @@ def _comparison(status: SyncStatus) -> str:
     if status.compared is None:
         return "-"
     at = datetime.fromtimestamp(status.compared.at_us / 1e6, UTC)
-    found = f"{counted(status.compared.count, 'row')} {'corrected' if status.compared.repaired else 'differ'}"
+    found = f"{counted(status.compared.count, 'row')} {status.compared.verb}"
     return f"{at:%Y-%m-%d %H:%M:%S} UTC, {found if status.compared.count else 'equal'}"
 
 

@@ -25,12 +25,13 @@ def limit_of(values: Sequence[float]) -> float | None:
     """Where an axis ends if a few peaks would press all other values flat; None where there are none.
 
     >>> limit_of([20_000, *[300] * 30]), limit_of([400, *[300] * 30])
-    (375.0, None)
+    (380.0, None)
     """
     if len(values) < PEAK_POINTS_MIN:
         return None
     most = sorted(values)[min(len(values) - 2, int(len(values) * 0.95))]
-    return 1.25 * most if most > 0 and max(values) > PEAK_FACTOR * most else None
+    # Two digits: the axis writes its end in full.
+    return float(f"{1.25 * most:.2g}") if most > 0 and max(values) > PEAK_FACTOR * most else None
 
 
 class _Chart:

@@ -41,9 +41,5 @@ def comparison_cell(status: SyncStatus) -> Any:
     when = ago(compared.at_us)
     if not compared.count:
         return toned("equal", "good", under=when)
-    found = counted(compared.count, "row")
-    return (
-        toned(f"{found} corrected", "", under=when)
-        if compared.repaired
-        else toned(f"{found} differ", "bad", under=when)
-    )
+    tone = "" if compared.repaired else "bad"
+    return toned(f"{counted(compared.count, 'row')} {compared.verb}", tone, under=when)

@@ -14,8 +14,9 @@ from headwater.console.kit.table import Column, Row, Table, link, toned
 from headwater.console.kit.words import ago, count, counted, short, span
 from headwater.console.pages import path_to, screen
 from headwater.console.syncs.display import TONES, delay_tone
-from headwater.services.syncs import SyncedTable, SyncStatus
+from headwater.services.syncs import SyncStatus
 from headwater.sync import TableComparison
+from headwater.sync.report import SyncedTable
 
 COLUMNS = (
     Column(name="topic", label="Topic"),
@@ -123,7 +124,7 @@ class SyncPage(LivePage[SyncStatus]):
         tone = "bad" if compared.count and not compared.repaired else ""
         self._compared.set(
             count(compared.count),
-            unit="corrected" if compared.repaired else "differ",
+            unit=compared.verb,
             foot=f"{ago(compared.at_us)}, with {'the database' if compared.source else 'the topics'}",
             tone=tone,
         )
