@@ -52,8 +52,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The end of a transaction: the position behind its commit is that of whole transactions."""
+    """The end of a transaction: where its commit begins and ends; the end is the position of whole transactions."""
 
+    lsn: int
     end_lsn: int
     at_us: int
     xid: int = 0
@@ -98,13 +99,13 @@ def parse_begin(payload: bytes) -> Begin:
 
 
 def parse_commit(payload: bytes) -> Commit:
-    _, end_lsn, at = _COMMIT.unpack(payload)
-    return Commit(end_lsn, at + EPOCH_US)
+    lsn, end_lsn, at = _COMMIT.unpack(payload)
+    return Commit(lsn, end_lsn, at + EPOCH_US)
 
 
 def parse_stream_commit(payload: bytes) -> Commit:
-    xid, _, end_lsn, at = _STREAM_COMMIT.unpack(payload)
-    return Commit(end_lsn, at + EPOCH_US, xid)
+    xid, lsn, end_lsn, at = _STREAM_COMMIT.unpack(payload)
+    return Commit(lsn, end_lsn, at + EPOCH_US, xid)
 
 
 def parse_stream_abort(payload: bytes) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from headwater.capture.errors import SourceInvalid, SourceReplaced
 from headwater.capture.port import Position
@@ -220,7 +220,13 @@ class Slot:
         self.wait_until_free()
         self._connection.query("SELECT pg_drop_replication_slot(%s)", (self.name,))
 
-    def _replaced(self, why: str) -> None:
+    def refuse_other_history(self, lsn: int) -> NoReturn:
+        """Raise because the database has other transactions in front of a position than those that were captured."""
+        self._replaced(
+            f"in front of {format_lsn(lsn)} it lacks the transaction that was captured last, or has another one: it was restored from a copy of its files, and has gone on since then"
+        )
+
+    def _replaced(self, why: str) -> NoReturn:
         raise SourceReplaced(source=self._connection.place, capture=self._capture, why=why)
 
 

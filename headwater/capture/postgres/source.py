@@ -2,7 +2,7 @@
 
 The first read creates the slot and reads all tables as of its position. Then changes follow from the stream, and snapshots that
 are not complete go on in chunks beside them. A position is the end of a commit in the database's log: `lsn`, with the `system` and
-`timeline` that it belongs to, and the `order` of the last change.
+`timeline` that it belongs to, the `order` of the last change, and the `last` transaction: where its commit begins, and its time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headwater.capture.postgres.snapshot import (
     next_range,
 )
 from headwater.capture.postgres.stream import Stream
-from headwater.capture.postgres.transactions import Batch
+from headwater.capture.postgres.transactions import Batch, LastCommit
 from headwater.capture.postgres.visibility import XidSnapshot
 from headwater.optional import require
 from headwater.units import MIB, format_bytes
@@ -197,8 +197,8 @@ class PostgresSource:
                 return piece
             self._end_initial()
         if self._stream is None:
-            session.slot.check(position)
-            self._start_stream(session, position)
+            state = session.slot.check(position)
+            self._start_stream(session, position, confirmed=state.confirmed or 0)
         return self._streamed(session, position, snapshot, rows_max=rows_max)
 
     def _check_names(self, snapshot: Mapping[str, SnapshotProgress]) -> None:
@@ -275,11 +275,12 @@ class PostgresSource:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def _start_stream(self, session: _Session, position: Position) -> None:
+    def _start_stream(self, session: _Session, position: Position, *, confirmed: int) -> None:
         self._reader = ChangeReader(session.connection, session.catalogue, with_before=self._config.envelope != "flat")
         self._reader.names = {one.number: one.full_name for one in self._tables.values()}
         self._chunks = ChunkReader(self._address, session.connection, session.slot.name)
-        self._stream = Stream(self._address, session.slot, position["lsn"])
+        last = None if position.get("last") is None else LastCommit(*position["last"])
+        self._stream = Stream(self._address, session.slot, position["lsn"], last=last, confirmed=confirmed)
 
     def _streamed(
         self, session: _Session, position: Position, snapshot: Mapping[str, SnapshotProgress], *, rows_max: int
@@ -326,6 +327,8 @@ class PostgresSource:
             "order": position["order"] + rows,
             "at_us": batch.at_us or position["at_us"],
         }
+        if batch.last is not None:
+            after["last"] = [batch.last.lsn, batch.last.at_us]
         progress: dict[str, SnapshotProgress] = {}
         if mark is not None and mark in stream.assembler.marks:
             stream.assembler.marks.clear()

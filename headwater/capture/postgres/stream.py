@@ -18,7 +18,7 @@ import time
 from headwater.capture.postgres.connection import Address, explained
 from headwater.capture.postgres.messages import EPOCH_US, format_lsn
 from headwater.capture.postgres.slot import Slot, check_result
-from headwater.capture.postgres.transactions import Assembler, Batch
+from headwater.capture.postgres.transactions import Assembler, Batch, LastCommit
 from headwater.optional import require
 from headwater.units import MIB
 
@@ -33,7 +33,9 @@ _HEADER = 25
 class Stream:
     """A running replication from a position on."""
 
-    def __init__(self, address: Address, slot: Slot, lsn: int) -> None:
+    def __init__(self, address: Address, slot: Slot, lsn: int, *, last: LastCommit | None, confirmed: int) -> None:
+        """`last` is the transaction in front of the position. If the server has not deleted it, it is sent once more, to be compared."""
+        self._slot = slot
         self._place = address.place
         self._psycopg = require("psycopg", extra="postgres")
         self._durable = lsn
@@ -41,12 +43,14 @@ class Stream:
         self._told_at = 0.0
         self.is_awaited = False
         """Whether the server waits for an answer: one that shuts down waits until everything is acknowledged."""
-        self.assembler = Assembler(lsn, mark_prefix=slot.name)
+        is_sent_again = last is not None and confirmed <= last.lsn
+        start = lsn if last is None else min(last.lsn, lsn)
+        self.assembler = Assembler(lsn, mark_prefix=slot.name, last=last, is_sent_again=is_sent_again)
         slot.wait_until_free()
         self._connection = address.replication()
         publication = slot.publication.replace('"', '""').replace("'", "''")
         result = self._connection.exec_(
-            f'START_REPLICATION SLOT "{slot.name}" LOGICAL {format_lsn(lsn)} '
+            f'START_REPLICATION SLOT "{slot.name}" LOGICAL {format_lsn(start)} '
             f"(proto_version '2', streaming 'on', messages 'true', publication_names '\"{publication}\"')".encode()
         )
         try:
@@ -98,12 +102,15 @@ class Stream:
                     if mark is not None and mark in assembler.marks:
                         break
             self._tell()
+        if assembler.is_other:
+            self._slot.refuse_other_history(assembler.lsn)
         return assembler.take()
 
     def _keep_alive(self, message: bytes) -> None:
         end, wants_reply = int.from_bytes(message[1:9], "big"), message[17]
         if not self.assembler.is_open:  # between transactions, the server has sent all that ends before this
             self._decoded = max(self._decoded, end)
+            self.assembler.check(end)
         if wants_reply:
             self.is_awaited = True
             self._tell(force=True)

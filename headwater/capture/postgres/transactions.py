@@ -17,6 +17,7 @@ import numpy as np
 
 from headwater.capture.postgres.decoder import Places, transactions_of
 from headwater.capture.postgres.messages import (
+    Commit,
     LogicalMessage,
     Relation,
     Truncate,
@@ -179,6 +180,17 @@ class Run:
         self._file.flush()
 
 
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """The last transaction with changes in front of a position: where its commit begins, and its time.
+
+    Together they tell a database from a copy of it that has gone another way: at the same place in the log it has another transaction, or none.
+    """
+
+    lsn: int
+    at_us: int
+
+
 @dataclass
 class Batch:
     """Whole transactions in commit order, and the position behind them."""
@@ -186,6 +198,8 @@ class Batch:
     runs: list[Run]
     lsn: int
     at_us: int
+    last: LastCommit | None = None
+    """The last transaction that has changes, also of earlier batches."""
 
     @property
     def rows(self) -> int:
@@ -199,7 +213,15 @@ class Batch:
 class Assembler:
     """Takes the messages of a replication stream, and gives out whole transactions in commit order."""
 
-    def __init__(self, lsn: int, *, mark_prefix: str = "headwater") -> None:
+    def __init__(
+        self,
+        lsn: int,
+        *,
+        mark_prefix: str = "headwater",
+        last: LastCommit | None = None,
+        is_sent_again: bool = False,
+    ) -> None:
+        """`last` is the last transaction in front of the position; with `is_sent_again` the server sends it first."""
         self.lsn = lsn
         """The position behind the last whole transaction that has arrived; what ends before it is left out."""
         self.at_us = 0
@@ -207,6 +229,13 @@ class Assembler:
         """The contents of our own messages, which tell how far the stream is."""
         self.is_open = False
         """Whether a transaction has begun to arrive, and not ended."""
+        self.is_other = False
+        """Whether the stream is that of another history: in front of the position it has other transactions than those that arrived then."""
+        self._last = last
+        self._known = last
+        self._is_awaited = is_sent_again
+        self._count_before = 0
+        self._has_skipped = False
         self._mark_prefix = mark_prefix
         self._relations: dict[int, Relation] = {}
         self._run = Run()
@@ -230,7 +259,7 @@ class Assembler:
         assert not self.is_open
         runs = [*self._ready, self._run] if self._run.count else self._ready
         self._ready, self._run = [], Run()
-        return Batch(runs, self.lsn, self.at_us)
+        return Batch(runs, self.lsn, self.at_us, self._last)
 
     def close(self) -> None:
         """Drop all that has not left; it arrives again with the next stream."""
@@ -247,17 +276,20 @@ class Assembler:
             elif not self._skip:
                 key = payload[1:5]
                 self._run.add(key, self._relations[int.from_bytes(key, "big")], payload)
+            else:
+                self._has_skipped = True
         elif kind == 66:  # B
             begin = parse_begin(payload)
             self.is_open = True
             self._skip = begin.commit_lsn < self.lsn
+            self._count_before = self._run.count
+            self._has_skipped = False
             if not self._skip:
                 self._run.begin(begin.xid, begin.at_us)
         elif kind == 67:  # C
             commit = parse_commit(payload)
             self.is_open = self._skip = False
-            if commit.end_lsn > self.lsn:
-                self.lsn, self.at_us = commit.end_lsn, commit.at_us
+            self._end(commit, has_changes=self._has_skipped or self._run.count > self._count_before)
         else:
             self._feed_other(kind, payload)
 
@@ -295,6 +327,7 @@ class Assembler:
             self._tell(relation)
         if commit.end_lsn <= self.lsn:
             run.release()
+            self._end(commit, has_changes=run.count > 0)
             return
         run.first, run.xids, run.at_us = [0], [commit.xid], [commit.at_us]
         if self._run.count:
@@ -302,7 +335,24 @@ class Assembler:
             self._run = Run()
         if run.count:
             self._ready.append(run)
-        self.lsn, self.at_us = commit.end_lsn, commit.at_us
+        self._end(commit, has_changes=run.count > 0)
+
+    def _end(self, commit: Commit, *, has_changes: bool) -> None:
+        """Note the end of a transaction: a new one, or one that had arrived before this stream."""
+        last = LastCommit(commit.lsn, commit.at_us)
+        if commit.end_lsn > self.lsn:
+            self.check(commit.lsn)
+            self.lsn, self.at_us = commit.end_lsn, commit.at_us
+            self._last = last if has_changes else self._last
+        elif last == self._known:
+            self._is_awaited = False
+        elif has_changes and self._known is not None:
+            self.is_other = True
+
+    def check(self, lsn: int) -> None:
+        """Note that everything before a position has arrived: the transaction that is awaited must be there by then."""
+        if self._is_awaited and self._known is not None and lsn > self._known.lsn:
+            self.is_other = True
 
     def _relation(self, key: bytes) -> Relation:
         assert self._stream is not None
@@ -324,6 +374,8 @@ class Assembler:
             self._stream.add_event(relations, part=part)
         elif not self._skip:
             self._run.add_event(tuple(self._relations[one] for one in truncate.relations))
+        else:
+            self._has_skipped = True
 
     def _message(self, message: LogicalMessage, part: int) -> None:
         if message.prefix == self._mark_prefix:
@@ -334,6 +386,8 @@ class Assembler:
                 self._stream.add_event(message, part=part)
             elif not self._skip:
                 self._run.add_event(message)
+            else:
+                self._has_skipped = True
             return
         if message.lsn >= self.lsn:  # it belongs to no transaction, and its own position tells whether it is new
             self._run.begin(0, self.at_us)

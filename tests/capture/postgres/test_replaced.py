@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.capture import SourceReplaced
+from headwater.capture import CaptureStore, SourceReplaced
+from headwater.capture.postgres.messages import format_lsn
 from tests.capture.postgres.shop import PASSWORD_ENV, Shop
 from tests.servers import PeerUnavailable, Postgres, postgres_server
 
@@ -41,6 +42,14 @@ def test_a_restored_or_failed_over_database_is_refused_with_the_remedy(server: P
     server.restore()
     server.start()
     with pytest.raises(SourceReplaced, match=r"its log ends at .*drop the capture and create it again"):
+        shop.catch_up()
+
+    # It grows past the position of the capture: the changes in front of it would be taken for old ones.
+    position = CaptureStore(shop.log).progress("shop").position
+    assert position is not None
+    server.execute("INSERT INTO orders SELECT n, 'milk' FROM generate_series(1, 2000) n", conninfo=shop.conninfo)
+    assert server.execute(f"SELECT pg_current_wal_lsn() > '{format_lsn(position['lsn'])}'") == [(True,)]
+    with pytest.raises(SourceReplaced, match=r"lacks the transaction .*drop the capture and create it again"):
         shop.catch_up()
 
     server.stop()
