@@ -19,7 +19,7 @@ from tests.capture.postgres.shop import PASSWORD_ENV, Shop
 from tests.conditions import until
 from tests.servers import PeerUnavailable, postgres_server
 
-GUARD = {"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"}
+GUARD = {"max_slot_wal_keep_size": "128MB", "max_wal_size": "1GB"}
 
 
 def fill_segments(shop: Shop, count: int) -> None:
@@ -32,12 +32,12 @@ def check_danger(shop: Shop) -> None:
     """Without its capture a slot is nearly lost soon. That is told wherever the capture is seen; of a paused capture, by the process that would run it."""
     host = Host(log=shop.log, settings=Settings())
     captures = local(host).captures
-    for _ in range(6):  # where in a segment the slot begins is not known
+    for _ in range(10):  # where in a segment the slot begins is not known
         fill_segments(shop, 1)
         if (status := captures.status("shop")).state == "at risk":
             break
     assert status.state == "at risk"
-    assert "max_slot_wal_keep_size is 64 MiB" in status.danger
+    assert "max_slot_wal_keep_size is 128 MiB" in status.danger
     with pytest.raises(NotPossible, match=r"cannot be paused.*ALTER SYSTEM SET max_slot_wal_keep_size"):
         captures.pause("shop")
     rule = Rule(name="slot", kind="capture_retention", capture="*", threshold=2**40)
@@ -86,7 +86,7 @@ def test_a_capture_survives_a_restart_warns_of_a_slot_in_danger_and_refuses_a_lo
             capture.catch_up()
             shop.in_step()
         check_danger(shop)
-        fill_segments(shop, 3)  # of 16 MB, without the capture: more than the guard allows
+        fill_segments(shop, 4)  # of 16 MB, without the capture: more than the guard allows
         shop.sql("CHECKPOINT")
         before = shop.rows()
         with pytest.raises(SourceReplaced, match="is lost"), shop.open() as capture:
