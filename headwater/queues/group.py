@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,8 @@ from headwater.queues.dead_letters import DeadMessage, write_dead_letters
 from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.index import Entry, Index
 from headwater.queues.journal import DONE, SNAPSHOT, Event, Journal
-from headwater.queues.message import Message, Place, Stored, decode
+from headwater.queues.message import Message, Place, Stored, decode, decode_plain
+from headwater.queues.rows import QueueRows
 from headwater.queues.work_queue import QueueConsumer
 
 #: Rows that one call looks through at most; the next call continues.
@@ -60,7 +61,7 @@ class _Delivery:
     """What one call has decided so far."""
 
     now_us: int
-    picked: list[tuple[Stored, int]] = field(default_factory=list)
+    picked: list[tuple[Message, int]] = field(default_factory=list)
     dead: list[DeadMessage] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     unread: bool = False
@@ -78,7 +79,7 @@ class Group:
         self._path = folder / f"{group}.sqlite"
         self._lock = FileLock(folder / f"{group}.lock", seconds_max=log.config.lock_seconds_max)
         self.journal = Journal(log, queue, group)
-        self._cursors: dict[int, Any] = {}
+        self._rows = QueueRows(log, queue, config)
         self._maintained = 0
         #: Whether `claim_maintenance` should be called.
         self.maintenance_due = False
@@ -181,7 +182,7 @@ class Group:
         """Add messages before the cursor that an index which is built again does not know, in the order of offsets."""
         index = self._index
         ordered = self._config().ordered
-        rows = self._read([Place(event.partition, event.offset) for event in events]) if ordered else {}
+        rows = self._rows.read([Place(event.partition, event.offset) for event in events]) if ordered else {}
         for event in events:
             place = Place(event.partition, event.offset)
             key = rows[place].message.key if place in rows else None
@@ -284,8 +285,7 @@ class Group:
         if delivery.events:
             self.journal.flush()
         messages = []
-        for stored, attempt in delivery.picked:
-            message = stored.message
+        for message, attempt in delivery.picked:
             message.attempt, message.token, message.lease_until_us, message.queue = attempt, token, until, queue
             messages.append(message)
         return messages, idle
@@ -348,7 +348,7 @@ class Group:
             entries = index.ready(partition, now_us=delivery.now_us, count=wanted - len(delivery.picked))
             if not entries:
                 return
-            rows = self._read([Place(entry.partition, entry.offset) for entry in entries])
+            rows = self._rows.read([Place(entry.partition, entry.offset) for entry in entries])
             leased = []
             for entry in entries:
                 place = Place(entry.partition, entry.offset)
@@ -360,7 +360,7 @@ class Group:
                     self._expire(place, delivery)
                 else:
                     leased.append(place)
-                    delivery.picked.append((stored, entry.attempts + 1))
+                    delivery.picked.append((stored.message, entry.attempts + 1))
             index.lease(leased, token=token, owner=owner, until_us=until, acquired=acquired)
 
     def _pick_new(
@@ -381,13 +381,21 @@ class Group:
             position, done = cursor, index.done_between(partition, cursor, cursor + chunk)
             parked: list[tuple[int, int, int, str | None]] = []
             try:
-                batches = self._rows_at(partition, cursor, chunk)
+                batches = self._rows.at(partition, cursor, chunk)
             except OffsetExpired:  # retention was quicker; the next call begins at the new start
                 delivery.unread = True
                 break
             for data, offset_next in batches:
-                plain = not done and self._is_plain(data, config)
-                for stored in decode(data.slice(0, missing) if plain else data, config, None):
+                if not done and self._is_plain(data, config):
+                    messages = decode_plain(data.slice(0, missing), config)
+                    delivery.picked += [(message, 1) for message in messages]
+                    fresh += [(message.partition, message.offset, None, attempts) for message in messages]
+                    position = offset_next if data.num_rows <= missing else messages[-1].offset + 1
+                    missing -= len(messages)
+                    if missing <= 0:
+                        break
+                    continue
+                for stored in decode(data, config, None):
                     message = stored.message
                     if len(delivery.picked) >= wanted:
                         break
@@ -408,12 +416,11 @@ class Group:
                             parked.append(row)
                     else:
                         fresh.append((*message.place, key if config.ordered else None, attempts))
-                        delivery.picked.append((stored, 1))
+                        delivery.picked.append((message, 1))
                         if config.ordered and key is not None:
                             keys.add(key)
                 else:
-                    if not plain or data.num_rows <= missing:
-                        position = max(position, offset_next)
+                    position = max(position, offset_next)
                 missing = wanted - len(delivery.picked)
                 if missing <= 0:
                     break
@@ -443,38 +450,6 @@ class Group:
             delivery.dead.append(DeadMessage(place, "MessageExpired", "its time to live ended", "", 0))
         else:
             delivery.events.append(Event("expire", *place))
-
-    # -- rows ---------------------------------------------------------------------------------------------------------
-
-    def _rows_at(self, partition: int, offset: int, count: int) -> list[tuple[pa.RecordBatch, int]]:
-        """Up to `count` rows from an offset on."""
-        cursor = self._cursors.get(partition)
-        if cursor is None or cursor.offset != offset or cursor.deleted:
-            cursor = self._log.cursor(self._queue, partition, offset)
-        batches = cursor.read(rows_max=count)
-        self._cursors[partition] = cursor
-        return [(batch.data, batch.offset_next) for batch in batches if batch.punctuation_us is None]
-
-    def _read(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """The rows at some places; those that retention has deleted are missing."""
-        result: dict[Place, Stored] = {}
-        runs: list[list[Place]] = []
-        for place in sorted(places):
-            if runs and runs[-1][0].partition == place.partition and place.offset - runs[-1][-1].offset <= 64:
-                runs[-1].append(place)
-            else:
-                runs.append([place])
-        for run in runs:
-            wanted = {place.offset for place in run}
-            with contextlib.suppress(OffsetExpired):
-                batches = self._log.read_range(
-                    self._queue, run[0].partition, start=run[0].offset, stop=run[-1].offset + 1
-                )
-                for batch in batches:
-                    for stored in decode(batch.data, self._config(), None):
-                        if stored.message.offset in wanted:
-                            result[stored.message.place] = stored
-        return result
 
     # -- the end of a delivery ----------------------------------------------------------------------------------------
 
@@ -575,7 +550,7 @@ class Group:
                     self._pick_again(partition, wanted, delivery, lease)
                     if len(delivery.picked) < wanted:
                         self._pick_new(partition, wanted, end, delivery, lease)
-                    places = [stored.message.place for stored, _ in delivery.picked]
+                    places = [message.place for message, _ in delivery.picked]
                     places = places or index.scheduled(partition, count=wanted)
                     if not places:
                         break

@@ -24,7 +24,7 @@ from headwater.log.errors import DiskFull, FileCorrupt
 from headwater.queues.errors import IndexDamaged
 from headwater.queues.message import Place
 
-FORMAT = 2
+FORMAT = 3
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _TABLES = """
@@ -38,7 +38,6 @@ CREATE TABLE messages(
 CREATE INDEX ready ON messages(partition, ready_at, offset) WHERE token IS NULL AND blocked = 0;
 CREATE INDEX blocked ON messages(partition) WHERE blocked = 1;
 CREATE INDEX leased ON messages(lease_until) WHERE token IS NOT NULL;
-CREATE INDEX owned ON messages(owner) WHERE token IS NOT NULL;
 CREATE INDEX keyed ON messages(partition, key, offset) WHERE key IS NOT NULL;
 CREATE TABLE done(partition INTEGER NOT NULL, offset INTEGER NOT NULL, PRIMARY KEY (partition, offset)) WITHOUT ROWID;
 CREATE TABLE owners(owner TEXT PRIMARY KEY, taken_at INTEGER NOT NULL) WITHOUT ROWID;
