@@ -1,0 +1,1 @@
+"""Work queues beside RabbitMQ and Redis Streams."""
