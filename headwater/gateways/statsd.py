@@ -216,41 +216,40 @@ def parse(data: bytes, *, now_us: int) -> tuple[pa.RecordBatch, list[bytes]]:
     [b'nonsense']
     """
     lines = _lines(data)
-    parts = pc.extract_regex(lines, _LINE)
-    bad = parts.is_null()
-    malformed: list[bytes] = []
-    if pc.any(bad).as_py():
-        malformed = [line.encode() for line in lines.filter(bad).to_pylist() if line.strip()]
-        parts = parts.filter(pc.invert(bad))
-    malformed += _not_text(data)
-    fields = {name: parts.field(name) for name in ("name", "value", "kind", "member", "rate", "tags")}
-    is_set = pc.equal(fields["kind"], "")
-    value = pc.if_else(is_set, None, fields["value"])
-    sign = pc.utf8_slice_codeunits(fields["value"], 0, 1)
-    kinds = pa.array([*KINDS.values(), "set"])
-    numbers = pc.index_in(fields["kind"], value_set=pa.array(list(KINDS)))
-    kind = kinds.take(pc.fill_null(numbers, len(kinds) - 1))
-    columns = [
-        pa.array(np.full(len(parts), now_us, dtype="int64")).cast(METRIC_SCHEMA.field("at").type),
-        fields["name"],
-        kind,
-        value.cast(pa.float64()),
-        pc.if_else(is_set, fields["member"], None),
-        pc.if_else(pc.equal(fields["rate"], ""), "1", fields["rate"]).cast(pa.float64()),
-        pc.and_(pc.equal(kind, "gauge"), pc.is_in(sign, value_set=pa.array(["+", "-"]))),
-        pc.if_else(pc.equal(fields["tags"], ""), None, fields["tags"]),
-    ]
-    rows = pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(columns, METRIC_SCHEMA, strict=True)], schema=METRIC_SCHEMA
-    )
+    # Clients repeat themselves: each distinct line is parsed once.
+    encoded = lines.dictionary_encode()
+    parts = pc.extract_regex(encoded.dictionary, _LINE)
+    rate = parts.field("rate")
+    rates = pc.if_else(pc.equal(rate, ""), "1", rate).cast(pa.float64())
     # A rate of 0 would make a count infinite.
-    zero = pc.equal(rows.column("sample_rate"), 0.0)
-    if pc.any(zero).as_py():
-        malformed += [
-            f"{row['name']}: sample rate 0".encode() for row in rows.filter(zero).select(["name"]).to_pylist()
-        ]
-        rows = rows.filter(pc.invert(zero))
-    return rows, malformed
+    is_good = pc.fill_null(pc.and_(pc.is_valid(parts), pc.not_equal(rates, 0.0)), False)
+    good = is_good.take(encoded.indices)
+    malformed = [line.encode() for line in lines.filter(pc.invert(good)).to_pylist() if line.strip()] + _not_text(data)
+    places = encoded.indices.filter(good)
+    at = pa.array(np.full(len(places), now_us, dtype="int64")).cast(METRIC_SCHEMA.field("at").type)
+    columns = [at, *(column.take(places) for column in _columns(parts, rates))]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, METRIC_SCHEMA, strict=True)], schema=METRIC_SCHEMA
+    ), malformed
+
+
+def _columns(parts: pa.StructArray, rates: pa.DoubleArray) -> list[pa.Array]:
+    """The columns behind the time, of lines in parts; of malformed lines they are null."""
+    name, value, kind, member, tags = (parts.field(name) for name in ("name", "value", "kind", "member", "tags"))
+    is_set = pc.equal(kind, "")
+    sign = pc.utf8_slice_codeunits(value, 0, 1)
+    kinds = pa.array([*KINDS.values(), "set"])
+    numbers = pc.index_in(kind, value_set=pa.array(list(KINDS)))
+    kind = kinds.take(pc.fill_null(numbers, len(kinds) - 1))
+    return [
+        name,
+        kind,
+        pc.if_else(is_set, None, value).cast(pa.float64()),
+        pc.if_else(is_set, member, None),
+        rates,
+        pc.and_(pc.equal(kind, "gauge"), pc.is_in(sign, value_set=pa.array(["+", "-"]))),
+        pc.if_else(pc.equal(tags, ""), None, tags),
+    ]
 
 
 def _lines(data: bytes) -> pa.StringArray:
