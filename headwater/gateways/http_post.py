@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headwater.errors import ArgumentInvalid
 from headwater.gateways.signatures import after_seconds, signature
+from headwater.units import KIB
 
 if TYPE_CHECKING:
     from httpx import Client, Response
@@ -23,6 +25,9 @@ MISADDRESSED = {
 }
 #: It is not the time; others of this kind (4xx) say that a message will never do.
 LATER = frozenset({408, 425, 429})
+#: How much of an answer is read, and for how long if the client has no timeout.
+BODY_BYTES_MAX = 64 * KIB
+BODY_SECONDS_MAX = 30.0
 
 #: "delivered"; "later": the same message may be taken later; "misaddressed": none is taken as things are; "refused": this one never is.
 Meaning = Literal["delivered", "later", "misaddressed", "refused"]
@@ -56,6 +61,7 @@ def post(
     own = {
         **headers,
         "Content-Type": "application/json",
+        "Accept-Encoding": "identity",
         "Idempotency-Key": id,
         "webhook-id": id,
         "webhook-timestamp": moment,
@@ -63,14 +69,29 @@ def post(
     if secret is not None:
         own["webhook-signature"] = signature(secret, id=id, timestamp=moment, body=body)
     try:
-        return _meaning(client.post(url, content=body, headers=own))
-    except httpx.TransportError as error:
+        with client.stream("POST", url, content=body, headers=own) as answer:
+            return _meaning(answer, _beginning(answer, seconds_max=client.timeout.read))
+    except httpx.RequestError as error:
         return Answer(meaning="later", status=None, why=f"{type(error).__name__}: {error}")
     except httpx.InvalidURL as error:
         return Answer(meaning="misaddressed", status=None, why=str(error), remedy="Correct the URL")
 
 
-def _meaning(answer: Response) -> Answer:
+def _beginning(answer: Response, *, seconds_max: float | None) -> str:
+    """What a receiver says, up to a bound of bytes and time. The status has come already: a body that breaks off changes nothing."""
+    import httpx
+
+    deadline = time.monotonic() + (seconds_max or BODY_SECONDS_MAX)
+    said = b""
+    with contextlib.suppress(httpx.RequestError):
+        for part in answer.iter_bytes():
+            said += part
+            if len(said) > BODY_BYTES_MAX or time.monotonic() > deadline:
+                break
+    return said.decode(errors="replace")
+
+
+def _meaning(answer: Response, text: str) -> Answer:
     status = answer.status_code
     said = f"the receiver answered {status} {answer.reason_phrase}".rstrip()
     if answer.is_success:
@@ -81,4 +102,4 @@ def _meaning(answer: Response) -> Answer:
     if status in MISADDRESSED or answer.is_redirect:
         remedy = MISADDRESSED.get(status, f"Name the new address: {answer.headers.get('Location')}")
         return Answer(meaning="misaddressed", status=status, why=said, remedy=remedy)
-    return Answer(meaning="refused", status=status, why=f"{said}: {answer.text[:200]}" if answer.text else said)
+    return Answer(meaning="refused", status=status, why=f"{said}: {text[:200]}" if text else said)

@@ -6,6 +6,7 @@ offsets of a group, once the receiver has the messages: after a crash the last o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,13 @@ class Outlet:
                 raise ColumnUnknown(topic=topic, column=name, columns=", ".join(own))
         self._columns = [*own, "_offset", "_appended_at", "_headers", "_tombstone"]
         self._consumer = log.consumer(
-            topic, group=gateway, auto_commit=False, rows_max=rows_max, start=start, columns=self._columns
+            topic,
+            group=gateway,
+            auto_commit=False,
+            rows_max=rows_max,
+            start=start,
+            columns=self._columns,
+            poll_seconds_max=math.inf,  # a receiver may be away for hours: the gateway is still the member
         )
 
     def next(self, *, seconds: float) -> list[Outgoing]:

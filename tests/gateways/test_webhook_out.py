@@ -307,6 +307,23 @@ def test_one_message_or_all_from_a_time_on_can_be_replayed(log: Log, monkeypatch
     assert (receiver.data[-1], receiver.ids[-1], len(receiver.ids)) == (2, sent[2], 4)
 
 
+def test_of_an_answer_without_end_only_the_beginning_is_read(log: Log) -> None:
+    read = itertools.count()
+
+    class Endless(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            for _ in read:
+                yield b"no " * 1_000
+
+    session = opened(log, lambda _: httpx.Response(400, stream=Endless()))
+    put(log, 1)
+    drain(session)
+    assert next(read) < 100
+    [letter] = log.read("orders.dlq").rows()
+    assert "400 Bad Request: no no" in letter["message"]
+    session.close()
+
+
 def test_settings_that_cannot_be_are_named(log: Log) -> None:
     for setting in ("endpoints=ftp://example.org", "endpoints=", f"endpoints={HOOK},{HOOK}"):
         with pytest.raises(ArgumentInvalid):
