@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +26,7 @@ from headwater.gateways.kinds import gateway_from_text
 from headwater.gateways.syslog import SyslogSession
 from headwater.gateways.syslog_frames import Frames
 from headwater.gateways.syslog_message import FACILITIES, SEVERITIES, MessageInvalid, Row, parse_message
-from headwater.log import Log
+from headwater.log import Appended, Log
 from tests.conditions import until
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -233,6 +235,41 @@ def test_a_log_that_fails_leaves_what_was_not_read_in_the_connection(log: Log, s
         with pytest.raises(headwater.errors.NotFound):
             received(session, 1)
         assert session.counters.appended == 0
+
+
+def test_a_slow_log_makes_a_sender_of_tcp_wait_and_loses_nothing(
+    log: Log, session: SyslogSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, stop, append = threading.Event(), threading.Event(), log.append
+
+    def slow(topic: str, rows: list[Row]) -> Appended:
+        disk.wait()
+        return append(topic, rows)
+
+    monkeypatch.setattr(log, "append", slow)
+    thread = threading.Thread(target=session.run, args=(stop,))
+    thread.start()
+    line, sent = b"<13>" + b"x" * 395 + b"\n", 0
+    with connect(session) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        client.setblocking(False)
+
+        def waits() -> bool:
+            nonlocal sent
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    sent += client.send(line[sent % len(line) :])
+            return not select.select([], [client], [], 0.5)[1]
+
+        until(waits, "the sender has to wait")
+        disk.set()
+        client.setblocking(True)
+        client.sendall(line[sent % len(line) :])
+        sent += len(line) - sent % len(line)
+    until(lambda: session.counters.received == sent // len(line))
+    stop.set()
+    thread.join()
+    assert log.read("syslog").count() == sent // len(line)
 
 
 def test_a_port_in_use_and_wrong_settings_are_named(log: Log, session: SyslogSession) -> None:

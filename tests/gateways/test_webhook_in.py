@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 import headwater
 from headwater.clock import ManualClock
-from headwater.gateways import WebhookIn
+from headwater.gateways import GatewayRunner, WebhookIn
 from headwater.gateways.webhook_in import Receiver
 from headwater.log import Log
 from tests.gateways.test_signatures import BODY, signed
@@ -148,3 +150,29 @@ def test_ids_are_forgotten_after_the_duplicate_window(tmp_path: Path) -> None:
     clock.advance(seconds=1_000)
     asyncio.run(post(receiver, signed("github")))
     assert receiver.counters.appended == 2
+
+
+@pytest.mark.process
+def test_curl_sends_a_webhook_and_is_told_what_is_wrong(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not on this machine: apt-get install curl")
+    with headwater.open(tmp_path / "log") as log:
+        runner = GatewayRunner(log, gateway(port=0, body_bytes_max=1_000))
+        runner.start()
+
+        def curl(headers: dict[str, str], body: bytes) -> int:
+            given = [part for name, value in headers.items() for part in ("--header", f"{name}: {value}")]
+            command = ["curl", "--silent", "--write-out", "%{http_code}", "--output", str(tmp_path / "answer"), *given]
+            done = subprocess.run(
+                [*command, "--data-binary", "@-", runner.address], input=body, capture_output=True, check=False
+            )
+            return int(done.stdout)
+
+        good = signed("standard", at=now_of(log))
+        assert [curl(good, BODY), curl(good, BODY)] == [200, 200]
+        assert curl(signed("standard", at=now_of(log), secret="guess"), BODY) == 401
+        assert curl(good, b"x" * 5_000) == 413
+        runner.stop()
+        assert [row["id"] for row in log.read("hooks").rows()] == ["m1"]
+        counts = runner.status().counters
+        assert (counts["received"], counts["appended"], counts["duplicates"], counts["rejected"]) == (4, 1, 1, 2)
