@@ -34,4 +34,5 @@ def main() -> None:
     os._exit(code[0] if code else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()
