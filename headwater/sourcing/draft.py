@@ -6,7 +6,7 @@ batch sees the events of an earlier one. If the rows cannot be appended, the dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import HeadwaterError
@@ -51,8 +51,8 @@ class Rules(NamedTuple):
 
     def decide(self, entity: str, state: Any, command: Any) -> tuple[Any, ...]:
         """The events of a command, or a raised error of Headwater."""
-        made = self._called("decide", self.decider.decide, entity, state, command)
-        if self.check and self._called("decide", self.decider.decide, entity, state, command) != made:
+        made = self._decided(entity, state, command)
+        if self.check and self._decided(entity, state, command) != made:
             raise DeciderNotDeterministic(
                 entities=self.entities, entity=entity, function="decide", on=type(command).__name__
             )
@@ -60,35 +60,41 @@ class Rules(NamedTuple):
             raise CommandRejected(
                 entities=self.entities, entity=entity, command=type(command).__name__, reason=made.reason
             )
+        types = self.decider.event_types
         for event in made:
-            if type(event) not in self.decider.event_types:
+            if type(event) not in types:
                 name = type(event).__name__
                 raise self._failed("decide", entity, command, f"it returned {name}, which is no event of the decider")
         return tuple(made)
 
     def evolve(self, entity: str, state: Any, event: Any) -> Any:
         """The state after an event."""
-        after = self._called("evolve", self.decider.evolve, entity, state, event)
+        after = self._evolved(entity, state, event)
         if after is None and self.decider.initial is not None:
             raise self._failed("evolve", entity, event, "it returned None, as if it does not know the event")
-        if self.check and self._called("evolve", self.decider.evolve, entity, state, event) != after:
+        if self.check and self._evolved(entity, state, event) != after:
             raise DeciderNotDeterministic(
                 entities=self.entities, entity=entity, function="evolve", on=type(event).__name__
             )
         return after
 
-    def _called(self, name: str, function: Callable[[Any, Any], Any], entity: str, state: Any, on: Any) -> Any:
+    def _decided(self, entity: str, state: Any, command: Any) -> Any:
         try:
-            made = function(state, on)
-            if name == "evolve" or isinstance(made, list | tuple | Rejected):
+            made = self.decider.decide(state, command)
+            if isinstance(made, list | Rejected):
                 return made
             if made is None:
                 return ()
-            return list(made) if isinstance(made, Iterable) and type(made) not in self.decider.event_types else [made]
-        except HeadwaterError:
-            raise
+            is_several = isinstance(made, Iterable) and type(made) not in self.decider.event_types
+            return list(made) if is_several else [made]
         except Exception as error:
-            raise self._failed(name, entity, on, f"{type(error).__name__}: {error}") from error
+            raise self._failed("decide", entity, command, f"{type(error).__name__}: {error}") from error
+
+    def _evolved(self, entity: str, state: Any, event: Any) -> Any:
+        try:
+            return self.decider.evolve(state, event)
+        except Exception as error:
+            raise self._failed("evolve", entity, event, f"{type(error).__name__}: {error}") from error
 
     def _failed(self, function: str, entity: str, on: Any, why: str) -> DeciderFailed:
         return DeciderFailed(entities=self.entities, entity=entity, function=function, on=type(on).__name__, why=why)

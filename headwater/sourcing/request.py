@@ -8,10 +8,11 @@ from typing import Any
 
 from headwater.errors import ArgumentInvalid, HeadwaterError
 
-ID_BYTES_MAX = 1024
+ID_CHARACTERS_MAX = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen: that would take longer than to decide.
+@dataclass(kw_only=True, slots=True)
 class CommandRequest:
     """A command for one entity. With a `command_id` it is done once, however often it is sent."""
 
@@ -26,15 +27,15 @@ class CommandRequest:
     causation: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id or len(self.id.encode()) > ID_BYTES_MAX:
-            raise ArgumentInvalid(name="id", value=self.id, expected=f"text of 1 to {ID_BYTES_MAX} bytes")
+        if type(self.id) is not str or not self.id or len(self.id) > ID_CHARACTERS_MAX:
+            raise ArgumentInvalid(name="id", value=self.id, expected=f"text of 1 to {ID_CHARACTERS_MAX} characters")
         if self.expected_version is not None and self.expected_version < 0:
             raise ArgumentInvalid(
                 name="expected_version", value=self.expected_version, expected="0 for a new entity, or its version"
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Decision:
     """What a command did: its events and the entity's version after them, or the error for which it did nothing."""
 
