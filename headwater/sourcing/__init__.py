@@ -2,17 +2,21 @@
 
 from headwater.sourcing.decider import Decider, Rejected
 from headwater.sourcing.entities import Entities
+from headwater.sourcing.erasure import Certificate, erase
 from headwater.sourcing.errors import (
     CommandRejected,
     DeciderFailed,
     DeciderNotDeterministic,
     EventUnreadable,
+    KeyLost,
     VersionConflict,
 )
+from headwater.sourcing.personal import Personal
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
 from headwater.sourcing.transaction import EntityTransaction
 
 __all__ = [
+    "Certificate",
     "CommandRejected",
     "CommandRequest",
     "Decider",
@@ -23,7 +27,10 @@ __all__ = [
     "Entity",
     "EntityTransaction",
     "EventUnreadable",
+    "KeyLost",
+    "Personal",
     "RecordedEvent",
     "Rejected",
     "VersionConflict",
+    "erase",
 ]

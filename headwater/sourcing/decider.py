@@ -15,6 +15,8 @@ import orjson
 from headwater.errors import ArgumentInvalid
 from headwater.sourcing.codec import Misfit, Read, dump, is_model, reader
 from headwater.sourcing.errors import CommandUnknown, DeciderInvalid, EventUnreadable
+from headwater.sourcing.keys import KeyStore
+from headwater.sourcing.personal import PersonalFields
 
 State = TypeVar("State")
 Command = TypeVar("Command")
@@ -189,6 +191,7 @@ class EventTypes:
             if missing:
                 raise DeciderInvalid(what=f"event {name}", why=f"has no upcaster for version {missing[0]}")
         self._upcasters = upcasters
+        self.personal = PersonalFields(named.values())
         self._by_name = {name: _EventType(kind, newest[name], reader(kind)) for name, kind in named.items()}
         self._names = {kind: (name, newest[name]) for name, kind in named.items()}
 
@@ -199,13 +202,14 @@ class EventTypes:
         return list(self._by_name)
 
     # Any: an event of the user's class.
-    def write(self, event: Any) -> tuple[str, int, str]:
-        """The name, schema version and JSON of an event."""
+    def write(self, event: Any, entity: str = "", keys: KeyStore | None = None) -> tuple[str, int, str]:
+        """The name, schema version and JSON of an event, its personal fields encrypted."""
         name, version = self._names[type(event)]
-        return name, version, dump(event).decode()
+        data = dump(event) if keys is None else self.personal.write(keys, entity, name, event)
+        return name, version, data.decode()
 
-    def read(self, entities: str, name: str, version: int, data: str) -> Any:
-        """A stored event, brought to the newest schema version."""
+    def read(self, entities: str, name: str, version: int, data: str, keys: KeyStore | None = None) -> Any:
+        """A stored event, brought to the newest schema version and decrypted."""
         known = self._by_name.get(name)
         if known is None:
             raise EventUnreadable(
@@ -218,6 +222,8 @@ class EventTypes:
             body = orjson.loads(data)
             for older in range(version, known.version):
                 body = self._upcasters[name, older](body)
+            if self.personal:
+                self.personal.reveal(keys, name, body)
             return known.read(body)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise EventUnreadable(entities=entities, event=name, version=version, why=str(error)) from error

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -21,8 +22,9 @@ from headwater.schema import partition_of
 from headwater.sourcing.decider import Decider
 from headwater.sourcing.draft import Rules
 from headwater.sourcing.entity_store import EntityStore
-from headwater.sourcing.errors import HistoryBroken, NotEntities
+from headwater.sourcing.errors import HistoryBroken, NotEntities, PersonalHidden
 from headwater.sourcing.event_rows import SCHEMA, SUFFIX, EventRow
+from headwater.sourcing.keys import KeyStore, keys_folder
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
 from headwater.sourcing.transaction import EntityTransaction, decide_over, read_boundary
 
@@ -35,6 +37,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Entities(Generic[State, Command, Event]):
     """Entities of one kind. Their events are rows of the topic `NAME.events`, partitioned by entity.
 
+    Personal fields are encrypted with keys in the folder `keys`, by default `keys/` beside the log's topics; without
+    `reveal` they are not decrypted, and no command can be sent.
     `snapshot_events` is after how many events of an entity its state is stored (None for never), and `check` evaluates
     `decide` and `evolve` twice to find functions that are not deterministic: for tests.
 
@@ -67,6 +71,8 @@ class Entities(Generic[State, Command, Event]):
         partitions: int | None = None,
         entities_cached_max: int = 10_000,
         snapshot_events: int | None = 100,
+        keys: str | Path | None = None,
+        reveal: bool = True,
         check: bool = False,
     ) -> None:
         if is_remote(log.address):
@@ -85,6 +91,10 @@ class Entities(Generic[State, Command, Event]):
         self._cached_max, self._snapshot_events = entities_cached_max, snapshot_events
         self._partitions = self._make_topic(partitions)
         self._folder = log.home / "entities" / f"{name}-{log.topic(self.topic).id[:12]}"  # a later topic has another
+        self._reveal = reveal or not decider.event_types.personal
+        self._keys = None
+        if decider.event_types.personal and reveal:
+            self._keys = KeyStore(keys_folder(log, keys))
         self._folder.mkdir(parents=True, exist_ok=True)
         self._stores: dict[int, EntityStore] = {}
         self._opening = threading.Lock()
@@ -129,6 +139,7 @@ class Entities(Generic[State, Command, Event]):
         `command_id`, a command that was done before is not done again: the decision has `duplicate` set. `by`, `why`,
         `correlation` and `causation` are stored with the events.
         """
+        self._check_revealed()
         request = CommandRequest(
             id=id,
             command=command,
@@ -152,6 +163,7 @@ class Entities(Generic[State, Command, Event]):
         Each is decided after those before it. A command with an `error` in its decision did nothing, and the others
         are not affected.
         """
+        self._check_revealed()
         made = [
             each if isinstance(each, CommandRequest) else CommandRequest(id=each[0], command=each[1])
             for each in requests
@@ -177,6 +189,7 @@ class Entities(Generic[State, Command, Event]):
             transaction.send("acc-2", Deposit(5))
         """
         self._check_open()
+        self._check_revealed()
         return EntityTransaction(self.log, self)
 
     def decide_over(self, tags: Sequence[str], command: Command, *, id: str, **options: Any) -> Decision:
@@ -185,6 +198,7 @@ class Entities(Generic[State, Command, Event]):
         The state that `decide` gets is folded from these events alone: a boundary of consistency that is chosen for
         each decision. No event with such a tag can come in between. `decider.tags` says which tags an event has.
         """
+        self._check_revealed()
         request = CommandRequest(id=id, command=command, **options)
         decision = decide_over(self.log, self._all_stores(), self.store_of(id), self._checked_tags(tags), request)
         self.store_of(id).confirm(decision.offset_next)
@@ -192,6 +206,7 @@ class Entities(Generic[State, Command, Event]):
 
     def try_command(self, id: str, command: Command) -> Decision:
         """What a command would do now, without doing it."""
+        self._check_revealed()
         store = self.store_of(id)
         decision: Decision = store.read_only(lambda: store.draft().add(CommandRequest(id=id, command=command)))
         return decision
@@ -293,6 +308,7 @@ class Entities(Generic[State, Command, Event]):
                         partitions=self._partitions,
                         entities_cached_max=self._cached_max,
                         snapshot_events=self._snapshot_events,
+                        keys=self._keys,
                     )
         return store
 
@@ -307,6 +323,10 @@ class Entities(Generic[State, Command, Event]):
             raise NotPossible(why=f"Events of {self.name} have no tags", instead="Give the decider `tags`")
         return list(tags)
 
+    def _check_revealed(self) -> None:
+        if not self._reveal:
+            raise PersonalHidden(entities=self.name)
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(what="entities")
@@ -317,6 +337,8 @@ class Entities(Generic[State, Command, Event]):
         for store in self._stores.values():
             store.close()
         self._stores.clear()
+        if self._keys is not None:
+            self._keys.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ from headwater.sourcing.draft import Draft, Known, Rules
 from headwater.sourcing.errors import HistoryBroken
 from headwater.sourcing.event_rows import EventRow, from_batch, to_batch
 from headwater.sourcing.index import Index
+from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.request import CommandRequest, Decision
 
 #: Rows kept in memory before they are added to the index in one transaction.
@@ -63,12 +64,16 @@ class EntityStore:
         partitions: int,
         entities_cached_max: int,
         snapshot_events: int | None,
+        keys: KeyStore | None,
     ) -> None:
         self._log, self.topic, self.partition = log, topic, partition
         self.rules = rules
         self._types, self._form = rules.decider.event_types, rules.decider.state_form
         self._partitions = partitions
-        self._cached_max, self._snapshot_events = entities_cached_max, snapshot_events
+        self._keys = keys
+        self._generation = 0 if keys is None else keys.generation()
+        is_hidden = bool(self._types.personal) and keys is None
+        self._cached_max, self._snapshot_events = entities_cached_max, None if is_hidden else snapshot_events
         self._path = folder / f"{partition}.sqlite"
         self._lock = FileLock(folder / f"{partition}.lock", seconds_max=log.config.lock_seconds_max)
         self._memory = threading.RLock()
@@ -132,6 +137,7 @@ class EntityStore:
     def _run(self, requests: Sequence[CommandRequest]) -> list[Decision]:
         decisions = []
         with self._lock:
+            self._forget_erased()
             for start in range(0, len(requests), BATCH_MAX):
                 decisions += self._decide(requests[start : start + BATCH_MAX])
         return decisions
@@ -145,6 +151,7 @@ class EntityStore:
                 if self.catch_up():
                     continue
                 return draft.decisions
+            self.save_keys()
             try:
                 self._log.append(
                     self.topic,
@@ -164,8 +171,22 @@ class EntityStore:
     def exclusive(self) -> Iterator[None]:
         """Hold the partition for a transaction: no other process decides commands meanwhile."""
         with self._memory, self._lock:
+            self._forget_erased()
             self.catch_up()
             yield
+
+    def save_keys(self) -> None:
+        """Store the keys of new subjects, before what is encrypted with them."""
+        if self._keys is not None:
+            self._keys.save()
+
+    def _forget_erased(self) -> None:
+        """Forget states if keys have been destroyed: they may hold what was erased."""
+        if self._keys is not None and (generation := self._keys.generation()) != self._generation:
+            self._generation = generation
+            self._cache.clear()
+            self._stale.clear()
+            self._snapshots.clear()
 
     def draft(self) -> Draft:
         """A new batch behind the rows that are known; the caller holds the partition."""
@@ -239,6 +260,7 @@ class EntityStore:
     def _save(self) -> None:
         """Add the recent rows and snapshots to the index."""
         self.confirm(self._next)
+        self.save_keys()
         rows = sorted((row for rows in self._recent.values() for row in rows), key=lambda row: row.offset)
         reach("sourcing.indexing")
         try:
@@ -316,11 +338,11 @@ class EntityStore:
     # Any: events and states of the user's classes.
     def read(self, row: EventRow) -> Any:
         """The event of a row."""
-        return self._types.read(self.rules.entities, row.event, row.schema, row.data)
+        return self._types.read(self.rules.entities, row.event, row.schema, row.data, self._keys)
 
-    def write(self, entity: str, event: Any) -> tuple[str, int, str]:  # noqa: ARG002  # the port of a draft
+    def write(self, entity: str, event: Any) -> tuple[str, int, str]:
         """The name, schema version and JSON of a new event."""
-        return self._types.write(event)
+        return self._types.write(event, entity, self._keys)
 
     def fold(self, entity: str, rows: Sequence[EventRow], *, onto: Known | None = None) -> Known:
         """An entity after these rows, which must be numbered one after the other."""
@@ -336,6 +358,7 @@ class EntityStore:
     def read_only(self, act: Callable[[], Any]) -> Any:
         """The result of a function that reads entities, after the rows that are durable by now."""
         with self._memory:
+            self._forget_erased()
             self.refresh()
             return act()
 
@@ -344,14 +367,16 @@ class EntityStore:
         if self._snapshot_events is not None and not self._form.problem:
             stored = self._index.snapshot(entity, self._form.fingerprint)
             if stored is not None:
-                with contextlib.suppress(Misfit, ValueError):  # of other fields: fold all events
-                    start = Known(self._form.read(stored[1]), stored[0], stored[0])
+                state = stored[1] if self._keys is None else self._keys.open_snapshot(stored[1])
+                with contextlib.suppress(Misfit, ValueError):  # of other fields, or erased: fold all events
+                    start = Known(self._form.read(state), stored[0], stored[0])
         return self.fold(entity, self.rows(entity, after=start.version), onto=start)
 
     def _remember(self, entity: str, known: Known) -> None:
         if self._snapshot_events is not None and known.version - known.snapshot >= self._snapshot_events:
             state = None if self._form.problem else self._form.write(known.state)
             if state is not None:
+                state = state if self._keys is None else self._keys.seal_snapshot(state)
                 self._snapshots[entity] = (self._form.fingerprint, known.version, state)
             known = known._replace(snapshot=known.version)
         cache = self._cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.errors import Conflict, LogError, QueryError, StorageError, UsageError
+from headwater.errors import Conflict, LogError, NotAllowed, QueryError, StorageError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -109,3 +109,32 @@ class NotEntities(LogError):
     topic: str
     problem = "Topic {topic!r} exists and has other columns than events of entities."
     remedy = "Choose another name for the entities."
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyLost(StorageError):
+    """A personal value was encrypted with a key that is not in the key store, and was not erased."""
+
+    path: str
+    key: int
+    problem = "Key {key} of a personal value is not in {path}, and was not destroyed by an erasure."
+    remedy = "Restore the key store from its backup, or give its folder with `keys`; see docs/how-to/erase-a-person.md."
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyStoreUnusable(StorageError):
+    """The file with the keys of subjects cannot be used."""
+
+    path: str
+    why: str
+    problem = "The key store {path} cannot be used: {why}."
+    remedy = "Restore it from its backup; without it, personal values cannot be read."
+
+
+@dataclass(eq=False, kw_only=True)
+class PersonalHidden(NotAllowed):
+    """A command was sent through entities that hide personal fields."""
+
+    entities: str
+    problem = "Personal fields of {entities} are hidden here, and a command must be decided on what is there."
+    remedy = "Open the entities with `reveal=True`, which needs the key store."

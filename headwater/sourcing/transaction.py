@@ -130,6 +130,8 @@ def _commit(log: Log, drafts: dict[EntityStore, Draft], others: Sequence[tuple[s
     changed = {store: draft for store, draft in drafts.items() if draft.rows}
     if not changed and not others:
         return
+    for store in changed:
+        store.save_keys()
     with log.transaction() as transaction:
         for store, draft in changed.items():
             transaction.append(store.topic, to_batch(draft.rows), partition=store.partition)
