@@ -162,7 +162,7 @@ def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> None:
         run_session(block, page, namespace)
         return
     # Empty lines before the code make a traceback point to the line of the page.
-    exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+    exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True), namespace)
 
 
 def run_session(block: Block, page: Path, namespace: dict[str, Any]) -> None:
