@@ -332,7 +332,7 @@ def _queues(rule: Rule, sample: Sample) -> list[tuple[str, QueueHealth]]:
             raise NotFound(kind="queue", name=rule.queue, near=did_you_mean(rule.queue, names))
         groups = sorted({one.group for one in sample.queues if rule.matches("queue", one.queue)})
         if rule.group is not None and not is_pattern(rule.group):
-            raise NotFound(kind="group of the queue", name=rule.group, near=did_you_mean(rule.group, groups))
+            raise NotFound(kind="queue group", name=rule.group, near=did_you_mean(rule.group, groups))
     return [(f"{one.queue}/{one.group}", one) for one in chosen]
 
 

@@ -19,6 +19,7 @@ from headwater.console.kit.gaps import gaps
 from headwater.console.topics.use import TopicKind, kind_of, written_topics
 from headwater.errors import HeadwaterError
 from headwater.log.port import Lag
+from headwater.queues.journal import SUFFIX as JOURNAL
 
 if TYPE_CHECKING:
     from headwater.apps.status import QueryStatus
@@ -103,6 +104,7 @@ class History:
         self.gateways: list[GatewayStatus] = []
         self.syncs: list[SyncStatus] = []
         self.queues: list[QueueStatus] = []
+        self._journals: Set[str] = frozenset()
         self.running: list[str] = []
         """The apps that run, as far as they answered."""
         self.silent: list[str] = []
@@ -152,7 +154,7 @@ class History:
 
     def kind(self, topic: str) -> TopicKind:
         """What kind a topic is."""
-        return kind_of(topic, self._written)
+        return "internal" if topic in self._journals else kind_of(topic, self._written)
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class History:
         went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]
         went_well += [self._succeeds(self._measure_gateways), self._succeeds(self._measure_syncs)]
         began = time.monotonic()
-        parts = (self._measure_topics, self._measure_groups, self._measure_queues)
+        parts = (self._measure_queues, self._measure_topics, self._measure_groups)
         went_well += [self._succeeds(part) for part in parts]
         self._pause = max(INTERVAL_SECONDS, (time.monotonic() - began) / SHARE_MAX)
         if all(went_well):
@@ -368,6 +370,7 @@ class History:
         if self._queues is None:
             return
         self.queues, now = self._queues.list_queues(), time.time()
+        self._journals = {queue.name + JOURNAL for queue in self.queues}
         known: dict[str, tuple[float, dict[str, int]]] = {}
         for queue in self.queues:
             for group in queue.groups:

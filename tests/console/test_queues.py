@@ -32,6 +32,7 @@ def test_each_group_of_a_queue_is_a_row_and_one_without_a_consumer_comes_first(c
     page = console.open("/queues").later()
     page.sees_first("Queues", "jobs search no consumer")
     assert "3" in page.sees_row("Queues", "jobs default at work")
+    console.open("/").later().sees_row("Busiest topics", "jobs.journal internal")
     assert page.links("Queues")["jobs"].startswith("/console/queues/jobs?group=")
 
 
@@ -50,7 +51,7 @@ def test_a_queue_shows_what_waits_who_holds_messages_and_what_comes_next(
     assert "1 would be redriven" in page.later().dialog()
     page = console.open("/queues/jobs?group=search").later()
     page.sees("4", within="Depth").sees("no worker takes any")
-    assert "There is no group of the queue 'serch'" in console.open("/queues/jobs?group=serch").text("page")
+    assert "There is no queue group 'serch'" in console.open("/queues/jobs?group=serch").text("page")
 
 
 def test_a_message_is_put_by_hand(jobs: Queue, console: SimulatedConsole) -> None:

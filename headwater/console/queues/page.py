@@ -10,7 +10,7 @@ from headwater.console.dead_letters.redrive_dialog import RedriveDialog
 from headwater.console.kit.chart import LineChart
 from headwater.console.kit.controls import button
 from headwater.console.kit.dialog import confirm
-from headwater.console.kit.layout import Stat, block, card, facts, heading, html, sentence, tabs
+from headwater.console.kit.layout import Stat, block, card, facts_markup, heading, html, sentence, tabs
 from headwater.console.kit.live import LivePage, notify, perform, read
 from headwater.console.kit.table import Column, Row, Table, link, mark, toned
 from headwater.console.kit.words import ago, count, counted, span
@@ -60,7 +60,7 @@ async def queue(visit: Visit, name: str, group: str = "") -> None:
     found = group_of(first, group)
     if found is None:
         names = [one.name for one in first.groups]
-        raise NotFound(kind="group of the queue", name=group, near=did_you_mean(group, names))
+        raise NotFound(kind="queue group", name=group, near=did_you_mean(group, names))
     QueuePage(visit, first, found.name).start()
 
 
@@ -99,7 +99,7 @@ class QueuePage(LivePage[Content]):
                 self._consumers = Table(CONSUMER_COLUMNS, label="Consumers", none=none)
         with block("grid"):
             with card("Settings"):
-                facts(settings_of(first.settings))
+                self._settings = html("")
             with card("Bindings", flush=True, why="queue_bindings"):
                 none = "No exchange sends messages here; programs put them into the queue itself."
                 self._bindings = Table(BINDING_COLUMNS, label="Bindings", none=none)
@@ -137,7 +137,7 @@ class QueuePage(LivePage[Content]):
         status = self._service.status(self._name)
         group = group_of(status, self._group)
         if group is None:
-            raise NotFound(kind="group of the queue", name=self._group, near="")
+            raise NotFound(kind="queue group", name=self._group, near="")
         messages = self._service.peek(self._name, n=PEEKED, group=self._group)
         return Content(status=status, group=group, messages=messages)
 
@@ -156,6 +156,7 @@ class QueuePage(LivePage[Content]):
         self._messages.set_rows([_message(self._name, one) for one in content.messages])
         self._groups.set_rows([_group(self._name, one, picked=one.name == self._group) for one in status.groups])
         self._consumers.set_rows([_consumer(one) for one in content.group.consumers])
+        self._settings.set_content(facts_markup(settings_of(status.settings)))
         self._bindings.set_rows([_binding(one) for one in status.bindings])
 
     def _show_notes(self, status: QueueStatus, stats: QueueStats) -> None:

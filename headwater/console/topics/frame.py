@@ -5,12 +5,12 @@ from __future__ import annotations
 from nicegui import ui
 
 from headwater.apps.status import QueryStatus
-from headwater.console.context import Visit
+from headwater.console.context import Visit, context
 from headwater.console.kit.layout import heading, tabs
 from headwater.console.kit.live import read
 from headwater.console.kit.words import counted
 from headwater.console.pages import path_to
-from headwater.console.topics.use import kind_of, writers_of, written_topics
+from headwater.console.topics.use import writers_of
 from headwater.log.dead_letters import SUFFIX
 from headwater.log.topic import Topic
 
@@ -57,7 +57,7 @@ def _description(topic: Topic, statuses: list[QueryStatus]) -> str:
 
 def _kind(name: str, statuses: list[QueryStatus]) -> str:
     """What kind a topic is, in words."""
-    kind, about = kind_of(name, written_topics(statuses)), f"`{name.removesuffix(SUFFIX)}`"
+    kind, about = context().history.kind(name), f"`{name.removesuffix(SUFFIX)}`"
     writers = ", ".join(f"`{status.name}`" for status in writers_of(name, statuses))
     words = {
         "input": "input",

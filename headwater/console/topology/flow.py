@@ -316,7 +316,7 @@ def rates_of(flow: Flow, statuses: Mapping[str, QueryStatus], topics: Mapping[st
         if first.kind == "query" and second.kind == "sink":
             status = statuses.get(first.id)
             return 0.0 if status is None else status.rows_per_second
-        name = second.name if first.kind in ("query", "capture", "gateway") else first.name
+        name = second.name if first.kind in ("query", "capture", "gateway", "queue") else first.name
         return topics[name].rate if name in topics else 0.0
 
     return {edge: rate(flow.stations[edge[0]], flow.stations[edge[1]]) for edge in flow.edges}

@@ -92,7 +92,7 @@ class NodePanel:
                 with block("stack tight"):
                     subtitle(label, level=3)
                     self._charts[measure] = LineChart(label=label, dark=self._visit.dark, height=110)
-            is_query = station.kind in ("query", "capture", "gateway")
+            is_query = station.kind in ("query", "capture", "gateway", "queue")
             if station.kind != "capture":
                 _neighbours("Reads from" if is_query else "Written by", flow.before(station.id), flow)
             _neighbours("Writes" if is_query else "Read by", flow.after(station.id), flow)
