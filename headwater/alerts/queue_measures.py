@@ -48,12 +48,12 @@ class QueueMeasures:
         from headwater.queues import Queue, QueueConfig
         from headwater.queues.config import Settings
 
-        settings, found = Settings(self._log), []
-        configs = settings.all("queue")
-        for name in settings.all("group"):
+        found = []
+        configs, groups = Settings(self._log).together("queue", "group")
+        for name in groups:
             queue, _, group = name.rpartition("/")
             with (
-                contextlib.suppress(NotFound, KeyError),  # deleted in the meantime
+                contextlib.suppress(NotFound),  # deleted in the meantime
                 Queue(self._log, queue, group, QueueConfig(**configs[queue])) as opened,
             ):
                 found.append(opened.stats())
