@@ -14,7 +14,7 @@ from headwater.console.queues.display import TONES, badness, group_path, state_o
 from headwater.services.queues import QueueGroup, QueueStatus
 
 
-@screen("/queues", title="Queues", group="Data", icon="assignment", key="w", order=15)
+@screen("/queues", title="Queues", group="Data", icon="assignment", key="j", order=15)
 def queues(visit: Visit) -> None:
     QueueList(visit).start()
 
