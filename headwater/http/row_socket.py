@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected, WebSocketState
@@ -34,7 +34,7 @@ class RowSocket:
         self._more = asyncio.Event()
         self.is_gone = False
 
-    async def run(self, frames: AsyncIterator[bytes]) -> None:
+    async def run(self, frames: AsyncGenerator[bytes, None]) -> None:
         """Send frames until the tail ends or the client has left."""
         offered = self._socket.scope.get("subprotocols", ())
         await self._socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
@@ -47,6 +47,7 @@ class RowSocket:
             for task in (sending, reading):
                 task.cancel()
             ended = await asyncio.gather(sending, reading, return_exceptions=True)
+            await frames.aclose()  # the tail gives its place back, wherever it was
         refused = next((one for one in ended if isinstance(one, ArgumentInvalid)), None)
         if self._socket.application_state is WebSocketState.CONNECTED:
             with contextlib.suppress(*_LEFT):  # it has left meanwhile
@@ -55,7 +56,7 @@ class RowSocket:
             if isinstance(error, Exception) and not isinstance(error, (*_LEFT, ArgumentInvalid)):
                 raise error
 
-    async def _send(self, frames: AsyncIterator[bytes]) -> None:
+    async def _send(self, frames: AsyncGenerator[bytes, None]) -> None:
         async for frame in frames:
             if self._credit is not None and frame.startswith(ROWS):
                 while self._credit == 0:

@@ -228,7 +228,7 @@ class Tail:
         self._reader = reader
         self._topic = topic
 
-    async def texts(self, is_gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+    async def texts(self, is_gone: Callable[[], Awaitable[bool]]) -> AsyncGenerator[bytes, None]:
         """What to send until the client disconnects; no thread runs while there is nothing."""
         host, form = self._host, self._reader.form
         host.streams += 1

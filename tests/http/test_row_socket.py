@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -78,10 +79,26 @@ def test_a_client_with_credits_gets_as_many_frames(log: Log, address: str) -> No
             opened.recv(timeout=60)
 
 
+def test_a_client_that_leaves_without_its_frames_gives_its_place_back(log: Log) -> None:
+    log.create("t", "id int64")
+    log.append("t", [{"id": number} for number in range(1_000)])
+    with served(log, Address(port=0), settings=Settings(streams_max=1)) as address:
+        for _ in range(3):
+            with follow(address, "?start=earliest&credit=1") as opened:
+                ids(opened, 1)
+
+            def is_free() -> bool:
+                with contextlib.suppress(InvalidStatus), follow(address):
+                    return True
+                return False
+
+            until(is_free)
+
+
 def test_without_credit_nothing_is_read_from_the_tail() -> None:
     read: list[int] = []
 
-    async def frames() -> AsyncIterator[bytes]:
+    async def frames() -> AsyncGenerator[bytes, None]:
         for number in range(10):
             read.append(number)
             yield b'{"type":"rows","next":"0:%d","rows":[]}' % number
