@@ -3,6 +3,8 @@
 Sixteen workers in four processes process messages of twenty keys. Half of the kills come from outside at a random time,
 the others at a crash point of the log or the queue. Each worker writes what it does to a file: a line before it processes a
 message, and one when the acknowledgement, or the rejection, has returned.
+
+Over HTTP, the workers and the program that puts reach the queue through a server, and half of the kills are the server's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from typing import NamedTuple
 
 import headwater as hw
 from headwater.faults import QUEUE_CRASH_POINTS, install
-from headwater.queues import LeaseLost, Message, Outgoing, Queue
+from headwater.http import Address, served
+from headwater.log.errors import ServerUnreachable
+from headwater.queues import LeaseLost, Message, Outgoing, Queue, WorkQueue
+from tests.servers import free_port
 
 PROCESSES, THREADS, KEYS = 4, 4, 20
 POINTS = (*QUEUE_CRASH_POINTS, "append.written", "append.half", "sync.synced", "commit.written", "commit.recorded")
@@ -32,6 +37,10 @@ MESSAGES_PER_KILL = 24
 #: Each message with this remainder is rejected.
 BAD = 7
 DONE_SECONDS_MAX = 120.0
+#: How long a worker over HTTP holds a message: nothing else tells the server that it was killed.
+LEASE_SECONDS = 5
+#: How long a program that cannot reach the server waits before it asks again.
+AWAY_SECONDS = 0.1
 
 
 class Line(NamedTuple):
@@ -79,44 +88,95 @@ def check(lines: Iterable[Line], *, messages: int, dead: Counter[int]) -> Verdic
     return verdict
 
 
-def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None]) -> list[str]:
+class Processes:
+    """The workers, and over HTTP the server, each started again after its end."""
+
+    def __init__(self, home: Path, chance: random.Random, *, http: bool) -> None:
+        self._home, self._chance = home, chance
+        self.port = free_port() if http else None
+        self.address = str(home / "log") if self.port is None else f"http://127.0.0.1:{self.port}"
+        self.killed: Counter[str] = Counter()
+        self.server = None if self.port is None else self._start("serve", str(self.port))
+        self.workers = [self._start_worker() for _ in range(PROCESSES)]
+
+    def kill_one(self) -> None:
+        """Kill the server or a worker, and start it again."""
+        if self.server is not None and self._chance.random() < 0.5:
+            self._end(self.server, "server", seconds=self._chance.uniform(0.5, 3.0))
+            self.server = self._start("serve", str(self.port))
+        else:
+            place = self._chance.randrange(PROCESSES)
+            self._end(self.workers[place], "worker", seconds=self._chance.uniform(0.2, 1.5))
+            self.workers[place] = self._start_worker()
+
+    def serve_again(self, *, points: tuple[str, ...] = POINTS) -> None:
+        """Start the server again if it has ended at a crash point."""
+        if self.server is not None and self.server.poll() is not None:
+            self.killed["server at a crash point"] += 1
+            self.server = self._start("serve", str(self.port), points=points)
+
+    def restart(self) -> None:
+        """Start those again that have ended at a crash point; they kill themselves no more."""
+        self.serve_again(points=())
+        for place, worker in enumerate(self.workers):
+            if worker.poll() is not None:
+                self.workers[place] = self._start_worker(points=())
+
+    def close(self) -> None:
+        for process in [*self.workers, *([] if self.server is None else [self.server])]:
+            process.kill()
+            process.wait()
+
+    def _end(self, process: subprocess.Popen[bytes], what: str, *, seconds: float) -> None:
+        # A process with a crash point kills itself before that; the others are killed at a random time.
+        try:
+            process.wait(timeout=seconds)
+            self.killed[f"{what} at a crash point"] += 1
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self.killed[f"{what} at a random time"] += 1
+
+    def _start_worker(self, *, points: tuple[str, ...] = POINTS) -> subprocess.Popen[bytes]:
+        return self._start("work", self.address, points=() if self.port is not None else points)
+
+    def _start(self, what: str, where: str, *, points: tuple[str, ...] = POINTS) -> subprocess.Popen[bytes]:
+        point = self._chance.choice(points) if points and self._chance.random() < 0.7 else ""
+        visits = str(self._chance.randint(1, 4))
+        command = [sys.executable, "-m", "tests.chaos.queue", what, str(self._home), where, point, visits]
+        return subprocess.Popen(command)
+
+
+def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None], http: bool = False) -> list[str]:
     """Kill workers so many times, let the queue be drained, and return what is wrong."""
     home = Path(tempfile.mkdtemp(prefix="headwater-chaos-queue-"))
-    chance = random.Random(seed)
     with hw.open(home / "log") as log:
-        queue = log.queue("jobs", ordered=True, count="failures", attempts_max=None, lease="5 minutes")
-        workers: list[subprocess.Popen[bytes]] = []
-        killed: Counter[str] = Counter()
+        lease = LEASE_SECONDS if http else "5 minutes"
+        queue = log.queue(
+            "jobs",
+            ordered=True,
+            count="failures",
+            attempts_max=None,
+            lease=lease,
+            deduplicate="1 day" if http else None,
+        )
+        processes = Processes(home, random.Random(seed), http=http)
         number = 0
         try:
-            workers = [_start(home, chance) for _ in range(PROCESSES)]
-            while killed.total() < kills:
-                bodies = [
-                    Outgoing(body=each, key=str(each % KEYS)) for each in range(number, number + MESSAGES_PER_KILL)
-                ]
-                queue.put_many(bodies)
+            putter = _opened(processes.address) if http else queue
+            while processes.killed.total() < kills:
+                _put(putter, range(number, number + MESSAGES_PER_KILL), processes)
                 number += MESSAGES_PER_KILL
-                place = chance.randrange(PROCESSES)
-                # A worker with a crash point kills itself before that; the others are killed at a random time.
-                try:
-                    workers[place].wait(timeout=chance.uniform(0.2, 1.5))
-                    killed["at a crash point"] += 1
-                except subprocess.TimeoutExpired:
-                    workers[place].kill()
-                    workers[place].wait()
-                    killed["at a random time"] += 1
-                workers[place] = _start(home, chance)
-                say(f"kill {killed.total()}: {queue.stats().length} messages left")
-            problems = _drained(queue, workers, home, chance)
+                processes.kill_one()
+                say(f"kill {processes.killed.total()}: {queue.stats().length} messages left")
+            problems = _drained(queue, processes)
         finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
+            processes.close()
         letters = Counter(int(row["row"].split('"body":"')[1].split('"')[0]) for row in log.read("jobs.dlq").rows())
         queue.close()
     verdict = check(_lines(home), messages=number, dead=letters)
     problems += verdict.problems
-    print(f"queue: killed {dict(killed)}; {verdict}")
+    print(f"queue{' over HTTP' if http else ''}: killed {dict(processes.killed)}; {verdict}")
     for problem in problems[:20]:
         print(f"WRONG {problem}")
     if problems or keep:
@@ -126,23 +186,38 @@ def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None
     return problems
 
 
-def _drained(queue: Queue, workers: list[subprocess.Popen[bytes]], home: Path, chance: random.Random) -> list[str]:
-    """Wait until the queue is empty; workers that still kill themselves are started again."""
+def _put(queue: WorkQueue, numbers: range, processes: Processes) -> None:
+    """Put messages once, however often the server is killed meanwhile: each has an id."""
+    messages = [Outgoing(body=each, key=str(each % KEYS), id=str(each)) for each in numbers]
+    while True:
+        try:
+            queue.put_many(messages)
+            return
+        except ServerUnreachable:
+            processes.serve_again()
+            time.sleep(AWAY_SECONDS)
+
+
+def _drained(queue: Queue, processes: Processes) -> list[str]:
+    """Wait until the queue is empty; processes that still kill themselves are started again."""
     deadline = time.monotonic() + DONE_SECONDS_MAX
     while queue.stats().length:
         if time.monotonic() > deadline:
             return [f"messages are left: {queue.stats()}"]
-        for place, worker in enumerate(workers):
-            if worker.poll() is not None:
-                workers[place] = _start(home, chance, points=())
+        processes.restart()
         time.sleep(0.05)
     return []
 
 
-def _start(home: Path, chance: random.Random, *, points: tuple[str, ...] = POINTS) -> subprocess.Popen[bytes]:
-    point = chance.choice(points) if points and chance.random() < 0.7 else ""
-    command = [sys.executable, "-m", "tests.chaos.queue", str(home), point, str(chance.randint(1, 4))]
-    return subprocess.Popen(command)
+def _opened(address: str) -> WorkQueue:
+    """The queue of a log, as soon as its server answers."""
+    log = hw.open(address)
+    while True:
+        try:
+            queue: WorkQueue = log.queue("jobs")
+            return queue
+        except ServerUnreachable:
+            time.sleep(AWAY_SECONDS)
 
 
 def _lines(home: Path) -> list[Line]:
@@ -154,11 +229,11 @@ def _lines(home: Path) -> list[Line]:
     return lines
 
 
-# -- the process of some workers ------------------------------------------------------------------------------------------
+# -- the processes that are killed ---------------------------------------------------------------------------------------
 
 
-def work(home: Path, point: str, visits: int) -> None:
-    """Process messages until this process is killed."""
+def strike_at(point: str, visits: int) -> None:
+    """Kill this process when it reaches a crash point for so many times."""
     left = [visits]
 
     def hook(reached: str) -> None:
@@ -167,18 +242,32 @@ def work(home: Path, point: str, visits: int) -> None:
             if left[0] <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    log = hw.open(home / "log")
-    queue = log.queue("jobs")
-    file = os.open(home / f"worker-{os.getpid()}-{time.monotonic_ns()}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     if point:
         install(hook)
+
+
+def serve(home: Path, port: int) -> None:
+    """Serve the log until this process is killed."""
+    with hw.open(home / "log") as log, served(log, Address(port=port)):
+        signal.pause()
+
+
+def work(home: Path, address: str) -> None:
+    """Process messages until this process is killed."""
+    queue = _opened(address)
+    file = os.open(home / f"worker-{os.getpid()}-{time.monotonic_ns()}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(what: str, message: Message) -> None:
         os.write(file, f"{time.monotonic_ns()} {what} {message.body}\n".encode())
 
     def process() -> None:
         while True:
-            for message in queue.take(3, wait=1):
+            try:
+                messages = queue.take(3, wait=1)
+            except ServerUnreachable:
+                time.sleep(AWAY_SECONDS)
+                continue
+            for message in messages:
                 note("began", message)
                 try:
                     if message.body % BAD == 0:
@@ -186,6 +275,8 @@ def work(home: Path, point: str, visits: int) -> None:
                     else:
                         message.ack()
                 except LeaseLost:
+                    continue
+                except ServerUnreachable:  # whether the message has ended is not known
                     continue
                 note("ended", message)
 
@@ -197,4 +288,9 @@ def work(home: Path, point: str, visits: int) -> None:
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    what, folder, where, point, visits = sys.argv[1:]
+    strike_at(point, int(visits))
+    if what == "serve":
+        serve(Path(folder), int(where))
+    else:
+        work(Path(folder), where)

@@ -4,8 +4,8 @@
 
 A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
-writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, `sourcing` 8 processes that send commands to
-the same entities. `all` runs each after the other, with its own kills.
+writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, with `--http` through a server that is
+killed as well; `sourcing` 8 processes that send commands to the same entities. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--what", choices=[*SERIES, *WITHOUT_ORDERS, "all"], default="all", help="what to kill")
     parser.add_argument("--database", choices=KINDS, default="sqlite", help="what is captured")
+    parser.add_argument("--http", action="store_true", help="the workers of the queue reach it through a server")
     parser.add_argument("--kills", type=int, default=50, help="in each series")
     parser.add_argument("--seed", type=int, default=1, help="which series of kills, and which orders")
     parser.add_argument("--keep", action="store_true", help="keep the folder; one where something is wrong is kept")
@@ -107,7 +108,9 @@ def main(arguments: list[str] | None = None) -> int:
     found = []
     for what in wanted:
         if what in WITHOUT_ORDERS:
-            found += WITHOUT_ORDERS[what](kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say)
+            others = {"http": chosen.http} if what == "queue" else {}
+            series = WITHOUT_ORDERS[what]
+            found += series(kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **others)
             continue
         settings = {"kind": chosen.database} if what == "capture" else {}
         found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)

@@ -33,5 +33,10 @@ def test_the_checker_finds_what_is_wrong(lines: list[Line], messages: int, dead:
 
 
 @pytest.mark.process
+def test_workers_over_http_and_their_server_are_killed_six_times() -> None:
+    assert kill_workers(kills=6, seed=SEED, keep=False, say=lambda _: None, http=True) == []
+
+
+@pytest.mark.process
 def test_workers_of_a_queue_are_killed_ten_times() -> None:
     assert kill_workers(kills=10, seed=SEED, keep=False, say=lambda _: None) == []
