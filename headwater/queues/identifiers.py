@@ -40,6 +40,8 @@ class Identifiers:
     def new(self, messages: Sequence[Outgoing], *, window: float) -> Iterator[list[int]]:
         """The numbers of those messages whose ids were not put before; the caller appends them inside the block."""
         with self._lock:
+            # Rows of a process that died before it made them visible become so with the next append: they count.
+            self._log.flush(self._queue)
             since_us = self._log.clock.now_us() - round(window * 1_000_000)
             self._db.execute("BEGIN IMMEDIATE")
             try:

@@ -166,6 +166,14 @@ def test_an_id_is_put_once_in_its_window_by_any_process(log: Log, clock: ManualC
     assert bodies(queue.take(9)) == ["f"]
 
 
+def test_an_id_counts_that_a_process_wrote_before_it_died(local_log: Log) -> None:
+    queue = local_log.queue("jobs", deduplicate="10 minutes")
+    [(rows, headers, _)] = queue.encoder.batches([Outgoing(body="a", id="1")], now_us=local_log.clock.now_us()).values()
+    local_log.append("jobs", rows, partition=0, headers=headers, durable=False)  # written, and not visible yet
+    queue.put("b", id="1")
+    assert bodies(queue.take(9)) == ["a"]
+
+
 def test_order_per_key_is_kept_through_redelivery(log: Log) -> None:
     queue = log.queue("jobs", ordered=True)
     queue.put_many([Outgoing(body=f"{key}{n}", key=key) for n in (1, 2) for key in "ab"])
