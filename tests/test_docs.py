@@ -13,7 +13,8 @@ Blocks in other languages (`text`, `py`, `pycon`, `sh`) are only shown.
 A command that needs no shell runs in this process. Pages that need Spark use the session that all tests share, and apps
 that run until they have caught up join it. A command that needs a shell is a child process. So is one that runs until
 Ctrl-C, such as `headwater dev`: the page goes on when it has shown its output, and Ctrl-C ends it with the page; where the
-output of a later command depends on it, the command is repeated until its output is the one that the page shows.
+output of a later command depends on it, the command is repeated until its output is the one that the page shows. A gateway gets a free
+port, which the page has from then on in the place of the one that it shows; what `curl` and the shell send to it is run, too.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ import doctest
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.peers import free_port
 from headwater.cli.app import run
 from tests.conditions import until
 from tests.shared_session import left_as_it_was
@@ -49,7 +52,7 @@ CORE = (
 #: Python that needs Spark; commands that join its session; and commands that run until Ctrl-C.
 SPARK = re.compile(r"\bsession\(|\bAppTest\(")
 JOINS = re.compile(r"headwater (?:run\b.* --until-caught-up|check\b)")
-ENDLESS = re.compile(r"headwater (?:dev|serve|run)\b(?!.* --until-caught-up).*")
+ENDLESS = re.compile(r"headwater (?:dev|serve|run|gateway run)\b(?!.* --until-caught-up).*")
 SAVED = re.compile(r"[Ss]ave this as `(?P<file>[\w./-]+)`:$")
 CHANGED = re.compile(r"[Cc]hange `(?P<old>[^`]+)` in `(?P<file>[\w./-]+)` to `(?P<new>[^`]+)`")
 
@@ -176,7 +179,10 @@ def run_session(block: Block, page: Path, namespace: dict[str, Any]) -> None:
 
 
 def run_console(block: Block, page: Path, folder: Path, terminals: Terminals) -> None:
-    for command in filter(is_ours, commands(block)):
+    for command in commands(block):
+        if not is_ours(command) and not terminals.is_sent_to(command):
+            continue
+        command = replace(command, shell=terminals.with_ports(command.shell))
         where = f"{page.relative_to(ROOT)}:{command.line}: $ {command.shell}"
         if command.shell.startswith("cd "):
             os.chdir(command.shell.removeprefix("cd "))
@@ -206,6 +212,8 @@ class Terminals:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        #: The ports of gateways, by those that the page shows.
+        self._ports: dict[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._processes)
@@ -214,10 +222,25 @@ class Terminals:
         """Start the command, and wait until it has written what the page shows."""
         output = self._folder.with_name(f"terminal-{len(self._processes)}")
         shell = command.shell.replace("headwater serve", "headwater serve --port 0")  # tests may run side by side
+        if "gateway run" in shell:
+            self._ports |= {port: str(free_port()) for port in re.findall(r"\bport=(\d+)", shell)}
+            shell = self.with_ports(shell)
         with output.open("wb") as file:
             self._processes.append(subprocess.Popen(shlex.split(shell), stdout=file, stderr=subprocess.STDOUT))
         shown = [re.sub(r"(127\.0\.0\.1:)\d+", r"\1…", line) for line in command.output]
         until(lambda: matches([*shown, "…"], output.read_text().splitlines()), where, self._processes[-1])
+
+    def with_ports(self, text: str) -> str:
+        """The text with the ports that gateways have in the place of those that the page shows."""
+        for shown, port in self._ports.items():
+            text = re.sub(rf"\b{shown}\b", port, text)
+        return text
+
+    def is_sent_to(self, command: Command) -> bool:
+        """Whether a command sends something to a gateway of the page, by a program that is on this machine."""
+        is_known = "/dev/udp/" in command.shell or "/dev/tcp/" in command.shell
+        is_known = is_known or (command.shell.startswith("curl ") and shutil.which("curl") is not None)
+        return is_known and any(re.search(rf"\b{port}\b", command.shell) for port in self._ports)
 
     def starts(self) -> int:
         """How often `headwater dev` has started its app."""
@@ -331,7 +354,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, folder: Path) -> None:
         for block in blocks(page.read_text(encoding="utf-8")):
             do_what_the_text_says(block, terminals)
             if block.language == "python":
-                run_python(block, page, namespace)
+                run_python(replace(block, text=terminals.with_ports(block.text)), page, namespace)
             elif block.language == "console":
                 run_console(block, page, folder, terminals)
 

@@ -228,9 +228,50 @@ def settings_page() -> str:
     return page(["# Settings", intro, units, table, other])
 
 
+def gateways_page() -> str:
+    """Every kind of gateway: what its module and its class say, and its settings with the comments on them."""
+    intro = (
+        "Each kind as `headwater gateway run KIND NAME=VALUE …` takes it, as a table `[[gateway]]` of a file has it, and as a class of\n"
+        "`headwater.gateways` for `app.gateway(…)`. [Gateways](gateways.md) says how they are run and what each may lose."
+    )
+    # Imported here: the page of errors has them in the order of their imports, which is that of the rooms.
+    from headwater.gateways.kinds import KINDS
+
+    return page(["# Kinds of gateways", intro, *(part for kind in KINDS for part in _gateway_kind(kind))])
+
+
+def _gateway_kind(kind: str) -> Iterator[str]:
+    from headwater.gateways.kinds import gateway_class, settings_of
+
+    made = gateway_class(kind)
+    yield f"## {kind}"
+    yield f"`{made.__name__}`: events {made.direction}."
+    yield str(inspect.getdoc(inspect.getmodule(made)))
+    yield str(inspect.getdoc(made)).partition("\n>>>")[0].strip()
+    comments: dict[str, str] = {}
+    for owner in reversed(made.__mro__[:-1]):
+        for comment, name in re.findall(r"((?:^ *#: .*\n)+) *(\w+):", inspect.getsource(owner), flags=re.MULTILINE):
+            comments[name] = " ".join(line.strip()[3:] for line in comment.splitlines())
+    rows = [
+        f"| `{name}` | {what} | {_default_of(default)} | {comments.get(name, '')} |"
+        for name, (what, default) in settings_of(kind).items()
+    ]
+    yield "\n".join(["| Setting | What it is | Default | |", "|---|---|---|---|", *rows])
+
+
+def _default_of(default: object) -> str:
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    return "" if default in (None, "") else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
 def pages() -> dict[Path, str]:
     """Every page by its path."""
-    made = {REFERENCE / "errors.md": errors_page(), REFERENCE / "settings.md": settings_page()}
+    made = {
+        REFERENCE / "errors.md": errors_page(),
+        REFERENCE / "settings.md": settings_page(),
+        REFERENCE / "gateway-kinds.md": gateways_page(),
+    }
     for folder in [ROOT / "headwater", *sorted((ROOT / "headwater").iterdir())]:
         # The command line is documented by its commands.
         if (folder / "__init__.py").exists() and folder.name != "cli":

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from headwater.errors import ArgumentInvalid, NotFound, did_you_mean
 from headwater.gateways.port import Gateway
+from headwater.units import Duration
 
 #: The module and the class of each kind; a module is imported when it is needed.
 KINDS = {
@@ -42,15 +43,17 @@ def gateway_class(kind: str) -> Any:
 
 
 def settings_of(kind: str) -> dict[str, tuple[str, object]]:
-    """The settings of a kind: their types, and their defaults.
+    """The settings of a kind: what each may be, in words, and its default.
 
-    >>> settings_of("statsd")["port"]
-    ('int', 8125)
+    >>> settings_of("statsd")["port"], settings_of("webhook-in")["scheme"]
+    (('number', 8125), ('standard, github or stripe', 'standard'))
     """
     found = {}
-    for one in dataclasses.fields(gateway_class(kind)):
+    made = gateway_class(kind)
+    hints = typing.get_type_hints(made)
+    for one in dataclasses.fields(made):
         default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
-        found[one.name] = (str(one.type), None if default is dataclasses.MISSING else default)
+        found[one.name] = (_in_words(hints[one.name]), None if default is dataclasses.MISSING else default)
     return found
 
 
@@ -119,7 +122,20 @@ def _gateway(kind: str, pairs: Sequence[tuple[str, str]]) -> Gateway:
     return cast(Gateway, made(**values))  # every class of KINDS is one
 
 
-# Any: a type, as annotations have it.
+# Any: a type, as annotations have it, here and below.
+def _in_words(kind: Any) -> str:
+    if kind == Duration:
+        return "duration"
+    if typing.get_origin(kind) is typing.Literal:
+        *others, last = typing.get_args(kind)
+        return f"{', '.join(others)} or {last}" if others else str(last)
+    if typing.get_origin(kind) is tuple:
+        return "texts, with commas between"
+    if kind is bool:
+        return "true or false"
+    return "number" if kind in (int, float) else "text"
+
+
 def _value(name: str, text: str, kind: Any) -> object:
     if kind is bool:
         if text.lower() not in ("true", "false"):

@@ -120,7 +120,6 @@ def list_gateways(session: Session) -> None:
         [
             one.name,
             one.state,
-            one.topic,
             f"{one.received:,}",
             f"{one.appended:,}",
             f"{one.rejected:,}" if one.rejected else "-",
@@ -132,9 +131,8 @@ def list_gateways(session: Session) -> None:
         for one in found
     ]
     titles = columns(
-        "NAME…",
+        "NAME",
         "STATE",
-        "TOPIC…",
         ">RECEIVED",
         ">APPENDED",
         ">REJECTED",
@@ -168,7 +166,7 @@ def status(session: Session, name: Name) -> None:
         f"  duplicates  {found.duplicates:,}",
         f"  lost        {found.lost:,}",
         f"  bytes       {format_bytes(found.bytes)}",
-        f"  counted     since {_age(found.started_us)}, reported {_age(found.at_us)}",
+        f"  started     {_age(found.started_us)}, reported {_age(found.at_us)}",
     ]
     if found.restarts:
         lines.append(f"  restarts    {found.restarts:,}")
