@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 import pyarrow as pa
 
+from headwater.connections import bounded_protocol, connections_allowed
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.gateways.errors import AddressUnusable, SignatureInvalid
 from headwater.gateways.port import Counters, Direction
@@ -67,9 +68,10 @@ class WebhookIn:
     body_bytes_max: int = MIB
     replay_window: Duration = "5 minutes"
     duplicate_window: Duration = "1 day"
-    #: A client that has not sent its whole request by then is answered 408.
+    #: A client that has not sent its whole request by then is answered 408; one that says nothing is disconnected.
     request_timeout: Duration = "10 seconds"
     pending_max: int = 5_000
+    #: Further connections are closed at once. The limit of open files of the process is raised to it, where the system allows that.
     connections_max: int = 10_000
 
     kind: ClassVar[str] = "webhook-in"
@@ -307,6 +309,7 @@ class WebhookInSession:
         except OSError as error:
             address = f"{gateway.host}:{gateway.port}"
             raise AddressUnusable(gateway=gateway.name, address=address, why=str(error)) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers are sent at once
         host, port, *_ = self._socket.getsockname()
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}{gateway.path}"
 
@@ -315,12 +318,15 @@ class WebhookInSession:
 
         config = uvicorn.Config(
             self._receiver,
+            http=bounded_protocol(
+                head_seconds=parse_seconds(self._gateway.request_timeout),
+                connections_max=connections_allowed(self._gateway.connections_max),
+            ),
             log_level="warning",
             lifespan="off",
             access_log=False,
             ws="none",
             server_header=False,
-            limit_concurrency=self._gateway.connections_max,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config import Config
+from headwater.connections import bounded_protocol
 from headwater.errors import ArgumentInvalid, InUse, NotPossible
 from headwater.services.settings import Settings
 from headwater.services.tokens import Tokens
@@ -105,7 +105,7 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         secure = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
     config = uvicorn.Config(
         app,
-        http=_with_head_deadline(app.state.service.settings.head_seconds_max),
+        http=bounded_protocol(head_seconds=app.state.service.settings.head_seconds_max),
         log_level="error",
         access_log=False,
         server_header=False,
@@ -116,48 +116,6 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
         **secure,
     )
     return Server(config)
-
-
-def _with_head_deadline(seconds: float) -> type[asyncio.Protocol]:
-    """The HTTP protocol with a deadline for the head of a request: connections that exceed it are closed.
-
-    Uvicorn itself has no such timeout, so a client could hold any number of connections.
-    """
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
-    # Uvicorn chooses the class by what is installed.
-    class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-        _deadline: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            self._expect_head()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._expect_head()
-
-        def connection_lost(self, error: Exception | None) -> None:
-            self._forget_deadline()
-            super().connection_lost(error)
-
-        def _expect_head(self) -> None:
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._forget_deadline()
-            elif self._deadline is None:
-                self._deadline = self.loop.call_later(seconds, self._close_headless)
-
-        def _forget_deadline(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-        def _close_headless(self) -> None:
-            self._deadline = None
-            if self.transport.get_protocol() is self:  # not a WebSocket by now
-                self.transport.close()
-
-    return Protocol
 
 
 # Any, here and below: arguments of `application`.

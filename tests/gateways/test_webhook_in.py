@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import shutil
+import socket
 import subprocess
-from collections.abc import MutableMapping
+import urllib.request
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,11 @@ import pytest
 
 import headwater
 from headwater.clock import ManualClock
+from headwater.connections import OTHER_FILES, connections_allowed
 from headwater.gateways import GatewayRunner, WebhookIn
 from headwater.gateways.webhook_in import Receiver
 from headwater.log import Log
+from tests.conditions import until
 from tests.gateways.test_signatures import BODY, signed
 
 Answer = tuple[int, dict[str, str]]
@@ -176,3 +182,47 @@ def test_curl_sends_a_webhook_and_is_told_what_is_wrong(tmp_path: Path) -> None:
         assert [row["id"] for row in log.read("hooks").rows()] == ["m1"]
         counts = runner.status().counters
         assert (counts["received"], counts["appended"], counts["duplicates"], counts["rejected"]) == (4, 1, 1, 2)
+
+
+@contextlib.contextmanager
+def at_work(log: Log, **settings: Any) -> Iterator[tuple[GatewayRunner, int]]:
+    runner = GatewayRunner(log, gateway(scheme="github", port=0, **settings))
+    runner.start()
+    try:
+        yield runner, int(runner.address.rstrip("/").rpartition(":")[2])
+    finally:
+        runner.stop()
+
+
+def test_clients_that_say_nothing_are_disconnected(log: Log) -> None:
+    with at_work(log, request_timeout="100 ms") as (_, port), socket.create_connection(("127.0.0.1", port), 60) as idle:
+        assert idle.recv(1) == b""
+
+
+def test_a_gateway_with_all_its_connections_closes_further_ones_and_answers_when_there_is_room(log: Log) -> None:
+    def answered(port: int) -> bool:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/", data=BODY, headers=signed("github"))
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    with at_work(log, connections_max=3) as (runner, port), contextlib.ExitStack() as idle:
+        for _ in range(3):
+            idle.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+        until(lambda: not answered(port))
+        idle.close()
+        until(lambda: answered(port))
+    assert runner.status().counters["appended"] == 1
+
+
+def test_a_process_has_as_many_connections_as_the_system_allows_and_raises_its_limit_for_them() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
+        assert connections_allowed(200) == 200
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 200 + OTHER_FILES
+        assert hard == resource.RLIM_INFINITY or connections_allowed(hard) == hard - OTHER_FILES
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

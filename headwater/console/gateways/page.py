@@ -10,7 +10,7 @@ from headwater.console.kit.chart import LineChart
 from headwater.console.kit.layout import Stat, block, card, facts_markup, heading, html, sentence
 from headwater.console.kit.live import LivePage, read
 from headwater.console.kit.words import ago, count, counted, short, size
-from headwater.console.pages import screen
+from headwater.console.pages import path_to, screen
 from headwater.services.gateways import GatewayStatus
 
 
@@ -46,6 +46,8 @@ class GatewayPage(LivePage[GatewayStatus]):
         with block("grid"):
             with card("The gateway"):
                 self._facts = html("")
+                link = f'<a href="{path_to("topics", first.topic)}">Open topic {escape(first.topic)}</a>'
+                html(link)
             with card("Settings"):
                 html(facts_markup((name, value or "–") for name, value in first.settings.items()))
 
@@ -61,12 +63,11 @@ class GatewayPage(LivePage[GatewayStatus]):
             foot=runs(content),
             line=history.values("gateway", self._name, "received"),
         )
-        since = f"since {ago(content.started_us)}"
-        self._received.set(count(content.received), foot=since)
+        self._received.set(count(content.received), foot=f"started {ago(content.started_us)}")
         self._appended.set(count(content.appended), foot="rows" if content.direction == "in" else "messages")
         self._rejected.set(
             count(content.rejected),
-            foot=counted(content.duplicates, "duplicate") + " beside them",
+            foot=f"and {counted(content.duplicates, 'duplicate')}",
             tone="warn" if content.rejected else "",
         )
         self._lost.set(count(content.lost), foot="known to be gone", tone="warn" if content.lost else "")

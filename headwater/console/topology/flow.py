@@ -359,11 +359,11 @@ def _gateway(status: GatewayStatus | None) -> NodeNumbers:
     if status is None:
         return NodeNumbers(first="not there", state="off")
     rate = status.per_second.get("appended", 0.0)
-    gone = status.lost + status.rejected
+    gone = {"lost": status.lost, "rejected": status.rejected}
     return NodeNumbers(
         rate=rate,
         first=f"{short(rate)} rows/s" if status.state == "running" else status.state,
-        second=f"{short(gone)} lost, rejected" if gone else "",
+        second=next((f"{short(number)} {name}" for name, number in gone.items() if number), ""),
         state=GATEWAY_LOOKS[status.state],
     )
 
