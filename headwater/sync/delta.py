@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
 from headwater.optional import require
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import path_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.errors import TargetRefused
 from headwater.sync.lake import CURRENT, FROM, TO, history_columns, history_of, lake_rows
@@ -43,10 +43,7 @@ class DeltaTarget:
 
     @classmethod
     def address(cls, url: str) -> str:
-        path = url.removeprefix(_SCHEME)
-        if path == url or not path:
-            raise ArgumentInvalid(name="url", value=url, expected="delta:///path/to/folder")
-        return _SCHEME + str(Path(path).absolute())
+        return path_address(url, expected="delta:///path/to/folder")
 
     @classmethod
     def open(cls, config: SyncConfig) -> DeltaTarget:

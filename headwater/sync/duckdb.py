@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
 from headwater.optional import require
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import path_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.database import SCAN_ROWS, DatabaseTarget, Row
 from headwater.sync.errors import ChangeRefused, TargetRefused
@@ -41,10 +41,7 @@ class DuckdbTarget(DatabaseTarget):
 
     @classmethod
     def address(cls, url: str) -> str:
-        path = url.removeprefix(_SCHEME)
-        if path == url or not path:
-            raise ArgumentInvalid(name="url", value=url, expected="duckdb:///path/to/file.duckdb")
-        return _SCHEME + str(Path(path).absolute())
+        return path_address(url, expected="duckdb:///path/to/file.duckdb")
 
     @classmethod
     def open(cls, config: SyncConfig) -> DuckdbTarget:

@@ -14,17 +14,16 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import ArgumentInvalid
 from headwater.optional import require
 from headwater.postgres.copy import family_of
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import server_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.database import SCAN_ROWS, DatabaseTarget, Row
 from headwater.sync.errors import ChangeRefused, TargetRefused
 from headwater.sync.port import TargetTable
 from headwater.sync.values import as_text, canonical_json
 
-EXPECTED = "mariadb://user@host:3306/database"
 #: The numbers of errors about a row: keys, nulls, checks, and values that do not fit.
 _ROW_ERRORS = {1048, 1062, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 1557, 1586, 3819, 4025}
 #: Those that pass: locks, connections and shutdowns.
@@ -59,9 +58,7 @@ class MariadbTarget(DatabaseTarget):
 
     @classmethod
     def address(cls, url: str) -> str:
-        if not urlsplit(url).hostname or not urlsplit(url).path.strip("/"):
-            raise ArgumentInvalid(name="url", value=url, expected=EXPECTED)
-        return url
+        return server_address(url, expected="mariadb://user@host:3306/database")
 
     @classmethod
     def open(cls, config: SyncConfig) -> MariadbTarget:

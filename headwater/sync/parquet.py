@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
 from headwater.filelock import try_lock
 from headwater.sinks.parquet import sync
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import path_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.lake import CURRENT, FROM, TO, history_columns, history_of, lake_rows
 from headwater.sync.port import Position, Step, TableChanges, TargetTable, is_pending
@@ -39,10 +39,7 @@ class ParquetTarget:
 
     @classmethod
     def address(cls, url: str) -> str:
-        path = url.removeprefix(_SCHEME)
-        if path == url or not path:
-            raise ArgumentInvalid(name="url", value=url, expected="parquet:///path/to/folder")
-        return _SCHEME + str(Path(path).absolute())
+        return path_address(url, expected="parquet:///path/to/folder")
 
     @classmethod
     def open(cls, config: SyncConfig) -> ParquetTarget:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
 from headwater.optional import require
 from headwater.postgres.copy import family_of, sql_type
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import server_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.database import SCAN_ROWS, DatabaseTarget, Row
 from headwater.sync.errors import ChangeRefused, TargetRefused
@@ -64,9 +63,7 @@ class PostgresTarget(DatabaseTarget):
 
     @classmethod
     def address(cls, url: str) -> str:
-        if not urlsplit(url).hostname or not urlsplit(url).path.strip("/"):
-            raise ArgumentInvalid(name="url", value=url, expected="postgresql://user@host:5432/database")
-        return url
+        return server_address(url, expected="postgresql://user@host:5432/database")
 
     @classmethod
     def open(cls, config: SyncConfig) -> PostgresTarget:

@@ -20,6 +20,7 @@ from headwater.faults import reach
 from headwater.optional import require
 from headwater.sinks.errors import SinkRefused
 from headwater.sinks.search import ROW, SearchSink
+from headwater.sync.address import path_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.errors import TargetRefused
 from headwater.sync.port import Position, TableChanges, TargetTable, is_pending
@@ -49,10 +50,7 @@ class SearchTarget:
 
     @classmethod
     def address(cls, url: str) -> str:
-        path = url.removeprefix(_SCHEME)
-        if path == url or not path:
-            raise ArgumentInvalid(name="url", value=url, expected="search:///path/to/folder")
-        return _SCHEME + str(Path(path).absolute())
+        return path_address(url, expected="search:///path/to/folder")
 
     @classmethod
     def open(cls, config: SyncConfig) -> SearchTarget:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid
 from headwater.sinks.retry import RetryLater
+from headwater.sync.address import path_address
 from headwater.sync.config import SyncConfig
 from headwater.sync.database import SCAN_ROWS, DatabaseTarget, Row
 from headwater.sync.errors import ChangeRefused, TargetRefused
@@ -36,11 +36,7 @@ class SqliteTarget(DatabaseTarget):
 
     @classmethod
     def address(cls, url: str) -> str:
-        """The address with a whole path, so that processes in other folders find the file."""
-        path = url.removeprefix(_SCHEME)
-        if path == url or not path:
-            raise ArgumentInvalid(name="url", value=url, expected="sqlite:///path/to/file.db")
-        return _SCHEME + str(Path(path).absolute())
+        return path_address(url, expected="sqlite:///path/to/file.db")
 
     @classmethod
     def open(cls, config: SyncConfig) -> SqliteTarget:

@@ -275,7 +275,7 @@ class Sync:
         """
         if self.config.transactions:
             raise NotPossible(
-                why="A sync of whole transactions cannot rebuild its tables one by one",
+                why="A rebuild replaces one table after the other, and readers of a sync of whole transactions would see halves of them",
                 instead="Drop the sync and create it again, run it, and correct what is left with `headwater sync compare --repair`",
             )
         chosen = [table for table in topic_tables(self._log, self.config) if topic in (None, table.topic)]
