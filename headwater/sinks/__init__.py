@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.sinks.parquet import ParquetSink
     from headwater.sinks.port import Fanout, Guarantee, Sink
     from headwater.sinks.postgres import PostgresSink
+    from headwater.sinks.queue import QueueSink
     from headwater.sinks.redis import RedisSink
     from headwater.sinks.retry import Retry
     from headwater.sinks.search import SearchSink
@@ -29,6 +30,7 @@ __all__ = [
     "MailSink",
     "ParquetSink",
     "PostgresSink",
+    "QueueSink",
     "RedisSink",
     "Retry",
     "SearchSink",
@@ -47,6 +49,7 @@ _HOMES = {
     "MailSink": "headwater.sinks.mail",
     "ParquetSink": "headwater.sinks.parquet",
     "PostgresSink": "headwater.sinks.postgres",
+    "QueueSink": "headwater.sinks.queue",
     "RedisSink": "headwater.sinks.redis",
     "Retry": "headwater.sinks.retry",
     "SearchSink": "headwater.sinks.search",

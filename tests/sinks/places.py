@@ -19,7 +19,18 @@ from _pytest.mark.structures import ParameterSet
 from deltalake import DeltaTable
 
 from headwater.engine.micro_batch import MicroBatch
-from headwater.sinks import LakeSink, MailSink, ParquetSink, PostgresSink, RedisSink, Retry, SearchSink, WebhookSink
+from headwater.log import open as open_log
+from headwater.sinks import (
+    LakeSink,
+    MailSink,
+    ParquetSink,
+    PostgresSink,
+    QueueSink,
+    RedisSink,
+    Retry,
+    SearchSink,
+    WebhookSink,
+)
 from headwater.sinks.driver import DriverSink
 from headwater.testing import CrashAt, run_until_killed
 from tests.servers import Postgres, Redis, http_receiver, smtp_server
@@ -176,6 +187,21 @@ class ParquetPlace(Place):
         return sorted((row["id"], row["name"] or "", row["_op"]) for row in rows)
 
 
+class QueuePlace(Place):
+    """A queue of a log of its own."""
+
+    keyed = False
+
+    def sink(self, **options: Any) -> QueueSink:
+        given: dict[str, Any] = {"queue": "spend", "queue_log": self.home / "queue", "key": "id"}
+        return QueueSink(**(given | options))
+
+    def content(self) -> list[tuple[int, str, str]]:
+        with open_log(self.home / "queue") as log:
+            rows = [orjson.loads(row["body"]) for row in log.read("spend").rows()] if "spend" in log.topics() else []
+        return sorted((row["id"], row.get("name") or "", row["_op"]) for row in rows)
+
+
 class SearchPlace(Place):
     """A full-text index."""
 
@@ -300,6 +326,7 @@ PLACES: dict[str, type[Place]] = {
     "lake": LakePlace,
     "parquet": ParquetPlace,
     "search": SearchPlace,
+    "queue": QueuePlace,
     "webhook": HookPlace,
     "mail": MailPlace,
 }
