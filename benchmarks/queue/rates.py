@@ -41,7 +41,7 @@ def subjects(folder: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
 def rates(bench: Bench, *, clients: int) -> list[Result]:
     """Messages a second from the first put to the last acknowledgement."""
     name = "put_take_ack" if clients == 1 else f"put_take_ack_{clients}"
-    count = bench.size(50_000, 2_000)
+    count = bench.size(30_000, 2_000)
     with bench.scratch("queue") as folder, subjects(folder) as (addresses, missing):
         turns = {
             subject: partial(put_take_ack, subject, address, count, clients=clients)

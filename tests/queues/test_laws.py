@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import orjson
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import headwater as hw
 from headwater.clock import ManualClock
-from headwater.queues import LeaseLost, Message, Outgoing
+from headwater.queues import LeaseLost, Message, Outgoing, Queue
 from tests.laws import costly
 
-LEASE = 10
+LEASE, ATTEMPTS_MAX, WINDOW = 10, 3, 20
 
 
 @dataclass
@@ -23,152 +26,285 @@ class Expected:
 
     body: int
     key: str | None
+    priority: int
+    due_at: float
+    expires_at: float
     ready_at: float
     attempts: int = 0
-    lease: tuple[int, float] | None = None  # the number of the delivery, and when it ends
+    #: The number of the delivery, when it ends, and the consumer.
+    lease: tuple[int, float, Queue] | None = None
+    #: What the journal says of the message: its attempts, and when it is ready.
+    journal: tuple[int, float] | None = None
+
+    def fresh(self) -> Expected:
+        return Expected(self.body, self.key, self.priority, self.due_at, self.expires_at, self.due_at)
+
+
+settings = st.fixed_dictionaries(
+    {
+        "ordered": st.booleans(),
+        "count": st.sampled_from(["acquisitions", "failures"]),
+        "priorities": st.sampled_from([1, 2]),
+        "prefetch": st.sampled_from([None, None, 2]),
+        "single_active": st.sampled_from([False, False, True]),
+    }
+)
+puts = st.tuples(
+    st.sampled_from([None, "a", "b"]),  # key
+    st.sampled_from([None, None, "x", "y"]),  # id
+    st.integers(0, 1),  # priority
+    st.sampled_from([None, None, 5, 30]),  # delay
+    st.sampled_from([None, None, None, 15]),  # time to live
+)
 
 
 class Model(RuleBasedStateMachine):
-    """Puts, takes and ends deliveries on two objects of one group, as two processes would."""
+    """Consumers of one group, as in several processes; each may die, and the index may be lost."""
 
-    ordered = False
-    count = "acquisitions"
-
-    def __init__(self) -> None:
-        super().__init__()
+    @initialize(options=settings)
+    def open(self, options: dict[str, Any]) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.clock = ManualClock()
         self.log = hw.open(self.folder.name, clock=self.clock)
-        options: dict[str, Any] = {"lease": LEASE, "attempts_max": 3, "ordered": self.ordered, "count": self.count}
-        self.queues = [self.log.queue("jobs", **options), self.log.queue("jobs")]
+        self.options = options
+        first = self.log.queue("jobs", lease=LEASE, attempts_max=ATTEMPTS_MAX, deduplicate=WINDOW, **options)
+        self.queues: list[Queue] = [first, self.log.queue("jobs")]
+        self.ended: list[Queue] = []
+        self.killed: list[Queue] = []
         self.now = 0.0
+        self.bodies = self.deliveries = self.letters = 0
+        self.all: list[Expected] = []
         self.messages: list[Expected] = []
         self.held: list[tuple[Message, Expected, int]] = []
-        self.dead: list[int] = []
+        self.dead: Counter[int] = Counter()
         self.acknowledged: set[int] = set()
-        self.bodies = 0
-        self.deliveries = 0
+        self.ids: dict[str, float] = {}
+        self.paused = False
+        #: Consumers that have taken, and the one that is active.
+        self.owners: list[Queue] = []
+        self.active: Queue | None = None
 
     def teardown(self) -> None:
-        for queue in self.queues:
-            queue.close()
-        self.log.close()
-        self.folder.cleanup()
+        if hasattr(self, "log"):
+            for queue in [*self.queues, *self.killed]:
+                queue.close()
+            self.log.close()
+            self.folder.cleanup()
 
-    @rule(
-        keys=st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=5), delay=st.sampled_from([None, 5, 30])
-    )
-    def put(self, keys: list[str | None], delay: int | None) -> None:
+    # -- what users do ------------------------------------------------------------------------------------------------
+
+    @rule(messages=st.lists(puts, min_size=1, max_size=5))
+    def put(self, messages: list[tuple[str | None, str | None, int, int | None, int | None]]) -> None:
         outgoing = []
-        for key in keys:
+        for key, id_, priority, delay, ttl in messages:
             self.bodies += 1
-            outgoing.append(Outgoing(body=self.bodies, key=key, delay=delay))
-            self.messages.append(Expected(self.bodies, key, self.now + delay if delay else 0))
+            priority %= self.options["priorities"]
+            outgoing.append(Outgoing(body=self.bodies, key=key, id=id_, priority=priority, delay=delay, ttl=ttl))
+            if id_ is not None:
+                if self.ids.get(id_, -1e9) >= self.now - WINDOW:
+                    continue
+                self.ids[id_] = self.now
+            due = self.now + delay if delay else 0
+            expires = (due or self.now) + ttl if ttl else 1e18
+            self.all.append(Expected(self.bodies, key, priority, due, expires, due))
+            self.messages.append(self.all[-1].fresh())
         self.queues[0].put_many(outgoing)
 
-    def fail(self, message: Expected, delay: float = 0) -> None:
-        message.lease = None
-        message.attempts += self.count == "failures"
-        if message.attempts >= 3:
-            self.messages.remove(message)
-            self.dead.append(message.body)
-        else:
-            message.ready_at = self.now + delay if delay else 0
-
-    def deliverable(self) -> list[Expected]:
-        found, keys = [], set()
-        for message in self.messages:
-            blocked = self.ordered and message.key is not None and message.key in keys
-            keys.add(message.key)
-            if not blocked and message.lease is None and message.ready_at <= self.now:
-                found.append(message)
-        return found
-
-    @rule(which=st.integers(0, 1), n=st.integers(1, 6))
+    @rule(which=st.integers(0, 9), n=st.integers(1, 6))
     def take(self, which: int, n: int) -> None:
-        for message in list(self.messages):
-            if message.lease is not None and message.lease[1] <= self.now:
-                self.fail(message)
-        expected = {message.body: message for message in self.deliverable()}
-        taken = self.queues[which].take(n)
-        # Which of those that can be delivered is the queue's choice, except that it gives as many as it can.
-        assert len(taken) == min(n, len(expected)), (taken, expected)
+        queue = self.queues[which % len(self.queues)]
+        for lost in list(self.messages):
+            if lost.lease is not None and (lost.lease[1] <= self.now or lost.lease[2] in self.killed):
+                self.fail(lost)
+        self.owners = [owner for owner in self.owners if owner not in self.killed]
+        expected = self.deliverable()
+        allowed = self.allowed(queue, n)
+        if queue not in self.owners:
+            self.owners.append(queue)
+        taken = queue.take(n)
+        self.find_expired()
+        # Which of those of a priority that can be delivered is the queue's choice, but it gives as many as it can.
+        priorities = sorted((message.priority for message in expected), reverse=True)
+        assert [message.priority for message in taken] == priorities[:allowed], (taken, expected)
         self.deliveries += 1
+        by_body = {message.body: message for message in expected}
         for message in taken:
-            model = expected.pop(message.body)
+            model = by_body.pop(message.body)
             assert message.attempt == model.attempts + 1
             assert message.body not in self.acknowledged
-            model.attempts += self.count == "acquisitions"
-            model.lease = (self.deliveries, self.now + LEASE)
+            model.attempts += self.options["count"] == "acquisitions"
+            model.lease = (self.deliveries, self.now + LEASE, queue)
             self.held.append((message, model, self.deliveries))
 
-    def settle(self, pick: int, act: str, delay: int) -> None:
+    @rule(
+        pick=st.integers(0, 99),
+        act=st.sampled_from(["ack", "ack", "nack", "release", "reject", "extend"]),
+        delay=st.integers(0, 8),
+    )
+    def end(self, pick: int, act: str, delay: int) -> None:
+        """End or extend a delivery, by any of the consumers."""
         if not self.held:
             return
-        message, model, delivery = self.held.pop(pick % len(self.held))
-        valid = model.lease is not None and model.lease[0] == delivery
+        place = pick % len(self.held)
+        message, model, delivery = self.held[place] if act == "extend" else self.held.pop(place)
+        valid = model in self.messages and model.lease is not None and model.lease[0] == delivery
+        queue = self.queues[pick % len(self.queues)]
         try:
-            if act == "ack":
-                self.queues[pick % 2].ack(message)
-            elif act == "nack":
-                self.queues[pick % 2].nack(message, delay=delay)
-            elif act == "release":
-                message.release()
+            if act == "nack":
+                queue.nack(message, delay=delay)
             else:
-                message.reject()
+                getattr(queue, act)(message)
         except LeaseLost:
             assert not valid
             return
         assert valid
-        if act in ("ack", "reject"):
+        assert model.lease is not None
+        if act == "extend":
+            model.lease = (delivery, self.now + LEASE, model.lease[2])
+        elif act == "nack":
+            self.fail(model, delay)
+            model.journal = (model.attempts, model.ready_at)
+        elif act == "release":
+            self.give_back(model)
+        else:
             self.messages.remove(model)
             if act == "ack":
                 self.acknowledged.add(model.body)
             else:
-                self.dead.append(model.body)
-        elif act == "nack":
-            self.fail(model, delay)
-        else:
-            model.attempts -= self.count == "acquisitions"
-            model.lease, model.ready_at = None, 0
+                self.dead[model.body] += 1
 
-    @rule(
-        pick=st.integers(0, 99),
-        act=st.sampled_from(["ack", "ack", "nack", "release", "reject"]),
-        delay=st.integers(0, 8),
-    )
-    def end(self, pick: int, act: str, delay: int) -> None:
-        self.settle(pick, act, delay)
+    @rule(which=st.integers(0, 9))
+    def close(self, which: int) -> None:
+        """End a consumer: what it holds returns unprocessed. Another one takes its place."""
+        queue = self.queues.pop(which % len(self.queues))
+        for message in self.messages:
+            if message.lease is not None and message.lease[2] is queue:
+                self.give_back(message)
+        self.owners = [owner for owner in self.owners if owner is not queue]
+        queue.close()
+        self.queues.append(self.log.queue("jobs"))
+
+    @rule(pause=st.booleans())
+    def pause(self, pause: bool) -> None:
+        self.paused = pause
+        if pause:
+            self.queues[0].pause()
+        else:
+            self.queues[0].resume()
+
+    @rule()
+    def replay(self) -> None:
+        self.queues[0].replay()
+        self.messages = [message.fresh() for message in self.all]
+        self.acknowledged.clear()
+
+    @rule()
+    def maintain(self) -> None:
+        self.queues[0].maintain()
+        for message in self.messages:
+            message.journal = (message.attempts, message.ready_at)
+
+    # -- what happens to users ----------------------------------------------------------------------------------------
 
     @rule(seconds=st.integers(1, 12))
     def advance(self, seconds: int) -> None:
         self.clock.advance(seconds=seconds)
         self.now += seconds
 
+    @rule(which=st.integers(0, 9))
+    def kill(self, which: int) -> None:
+        """Let a consumer die: the kernel releases its lock, and nothing else happens."""
+        queue = self.queues.pop(which % len(self.queues))
+        queue._owner_lock.release()
+        self.killed.append(queue)
+        self.queues.append(self.log.queue("jobs"))
+
+    @rule()
+    def lose_index(self) -> None:
+        """Leases are lost, and acquisitions that no failure followed."""
+        for path in Path(self.log.home).glob("queues/*/groups/*.sqlite*"):
+            path.unlink()
+        for message in self.messages:
+            message.lease = None
+            message.attempts, message.ready_at = message.journal or (0, message.due_at)
+        self.owners, self.active = [], None
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    def fail(self, message: Expected, delay: float = 0) -> None:
+        message.lease = None
+        message.attempts += self.options["count"] == "failures"
+        if message.attempts >= ATTEMPTS_MAX:
+            self.messages.remove(message)
+            self.dead[message.body] += 1
+        else:
+            message.ready_at = self.now + delay if delay else 0
+
+    def give_back(self, message: Expected) -> None:
+        message.attempts = max(0, message.attempts - (self.options["count"] == "acquisitions"))
+        message.lease, message.ready_at = None, 0
+        message.journal = (message.attempts, 0)
+
+    def allowed(self, queue: Queue, n: int) -> int:
+        if self.paused:
+            return 0
+        if self.options["single_active"]:
+            if self.active is not queue and self.active in self.owners:
+                return 0
+            self.active = queue
+        if self.options["prefetch"] is None:
+            return n
+        holds = sum(each.lease is not None and each.lease[2] is queue for each in self.messages)
+        prefetch: int = self.options["prefetch"]
+        return max(0, min(n, prefetch - holds))
+
+    def is_expired(self, message: Expected) -> bool:
+        return message.lease is None and message.ready_at <= self.now and message.expires_at <= self.now
+
+    def deliverable(self) -> list[Expected]:
+        found, keys = [], set()
+        for message in self.messages:
+            if self.is_expired(message):
+                continue
+            place = (message.priority, message.key)
+            blocked = self.options["ordered"] and message.key is not None and place in keys
+            keys.add(place)
+            if not blocked and message.lease is None and message.ready_at <= self.now:
+                found.append(message)
+        return found
+
+    def find_expired(self) -> None:
+        """When an expired message becomes a dead letter is the queue's choice, but it has to be expired."""
+        if "jobs.dlq" not in self.log.topics():
+            return
+        rows = self.log.read("jobs.dlq", start={0: self.letters}).rows()
+        self.letters += len(rows)
+        for row in rows:
+            if row["error"] == "MessageExpired":
+                body = int(orjson.loads(row["row"])["body"])
+                [message] = [message for message in self.messages if message.body == body]
+                assert self.is_expired(message)
+                self.messages.remove(message)
+                self.dead[body] += 1
+
     @invariant()
     def nothing_is_lost(self) -> None:
-        stats = self.queues[1].stats()
-        assert stats.length == len(self.messages)
-        assert stats.acknowledged == len(self.acknowledged)
+        if hasattr(self, "log"):
+            stats = self.queues[-1].stats()
+            assert stats.length == len(self.messages)
+            assert stats.in_flight == sum(message.lease is not None for message in self.messages)
+            assert stats.paused == self.paused
 
     @invariant()
     def dead_letters_are_exact(self) -> None:
-        letters = self.log.read("jobs.dlq").count() if "jobs.dlq" in self.log.topics() else 0
-        assert letters == len(self.dead)
+        if hasattr(self, "log"):
+            rows = self.log.read("jobs.dlq").rows() if "jobs.dlq" in self.log.topics() else []
+            assert Counter(int(orjson.loads(row["row"])["body"]) for row in rows) == self.dead
 
 
-@costly(3, stateful_step_count=30)
+@costly(2, stateful_step_count=40)
 class Queues(Model):
-    """A queue without order."""
-
-
-@costly(3, stateful_step_count=30)
-class OrderedQueues(Model):
-    """A queue that keeps the order per key, and counts failures."""
-
-    ordered = True
-    count = "failures"
+    """A queue with any settings."""
 
 
 TestQueue = Queues.TestCase
-TestOrderedQueue = OrderedQueues.TestCase
