@@ -24,6 +24,7 @@ from headwater.cli.commands import (
     dev,
     dlq,
     doctor,
+    erase,
     gateway,
     group,
     init,
@@ -73,6 +74,7 @@ MODULES = (
         view,
         dlq,
         alert,
+        erase,
     ),
     *(state, log, config, doctor, demo),
 )
