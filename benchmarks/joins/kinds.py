@@ -17,6 +17,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bench, Result, Sample
 from benchmarks.spark.keyed_state import BATCHES, fill, native_windows
 from benchmarks.spark.workbench import CORES, Workbench, rate_result, warm_up, workbench
+from headwater import EventTime
 from headwater.operators import Enrich, IntervalJoin, TableJoin
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def enrich(bench: Bench) -> list[Result]:
 
         subjects: dict[str, Subject] = {
             "enrich": lambda: joined(name="now"),
-            "enrich.as_of": lambda: joined(name="then", as_of="at", valid_from="since", late_by=1),
+            "enrich.as_of": lambda: joined(name="then", as_of=EventTime("at", delay=1), valid_from="since"),
             NATIVE: lambda: native(bench_spark, folder, rows),
         }
         warm_up(bench, subjects)
