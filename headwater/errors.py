@@ -233,7 +233,9 @@ class NotFound(HeadwaterError, LookupError):
 _REMEDIES = {
     "alert rule": "List the rules with `headwater alert list`, or add one with `headwater alert set`.",
     "consumer group": "List the groups with `headwater group list`; a group exists from its first member or commit on.",
+    "entity": "List the entities with `headwater entity list KIND`; one exists from its first event on.",
     "index": "Correct the path, or let a query write its first batch there.",
+    "kind of entities": "List the kinds with `headwater entity list`; one exists from the first `hw.Entities` of it on.",
     "log": "Correct the path, or open it without `create=False` to create a new log there.",
     "partition": "Use a partition that exists, or add some with `headwater topic alter TOPIC --partitions N`.",
     "path": "See /api/openapi.json for the paths that exist.",

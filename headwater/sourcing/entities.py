@@ -25,6 +25,7 @@ from headwater.sourcing.entity_store import EntityStore
 from headwater.sourcing.errors import HistoryBroken, NotEntities, PersonalHidden
 from headwater.sourcing.event_rows import SCHEMA, SUFFIX, EventRow
 from headwater.sourcing.keys import KeyStore, keys_folder
+from headwater.sourcing.partition_events import index_folder
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
 from headwater.sourcing.transaction import EntityTransaction, decide_over, read_boundary
 
@@ -85,20 +86,37 @@ class Entities(Generic[State, Command, Event]):
             if value is not None and value < 1:
                 raise ArgumentInvalid(name=option, value=value, expected="at least 1")
         decider.check()
+        # Any: each option has its own type.
+        self._options: dict[str, Any] = {
+            "partitions": partitions,
+            "entities_cached_max": entities_cached_max,
+            "snapshot_events": snapshot_events,
+            "keys": keys,
+            "reveal": reveal,
+            "check": check,
+        }
         self.log, self.name, self.decider = log, name, decider
         self.topic = name + SUFFIX
         self._rules = Rules(name, decider, check)
         self._cached_max, self._snapshot_events = entities_cached_max, snapshot_events
         self._partitions = self._make_topic(partitions)
-        self._folder = log.home / "entities" / f"{name}-{log.topic(self.topic).id[:12]}"  # a later topic has another
+        self._folder = index_folder(log, self.topic)
         self._reveal = reveal or not decider.event_types.personal
         self._keys = None
         if decider.event_types.personal and reveal:
             self._keys = KeyStore(keys_folder(log, keys))
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._stores: dict[int, EntityStore] = {}
         self._opening = threading.Lock()
         self._closed = False
+
+    def on(self, log: Log) -> Entities[State, Command, Event]:
+        """The same entities in another log, with the same decider and options."""
+        return Entities(log, self.name, self.decider, **self._options)
+
+    @property
+    def shows_personal(self) -> bool:
+        """Whether events and states are read with their personal fields decrypted."""
+        return self._keys is not None
 
     def _make_topic(self, partitions: int | None) -> int:
         try:
@@ -204,11 +222,13 @@ class Entities(Generic[State, Command, Event]):
         self.store_of(id).confirm(decision.offset_next)
         return decision
 
-    def try_command(self, id: str, command: Command) -> Decision:
-        """What a command would do now, without doing it."""
+    # Any: the options of `send`.
+    def try_command(self, id: str, command: Command, **options: Any) -> Decision:
+        """What a command would do now, without doing it; the options are those of `send`."""
         self._check_revealed()
         store = self.store_of(id)
-        decision: Decision = store.read_only(lambda: store.draft().add(CommandRequest(id=id, command=command)))
+        request = CommandRequest(id=id, command=command, **options)
+        decision: Decision = store.read_only(lambda: store.draft().add(request))
         return decision
 
     # -- entities -----------------------------------------------------------------------------------------------------

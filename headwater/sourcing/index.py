@@ -40,7 +40,7 @@ _Stored = tuple[str, int, str, int, str, int, str | None, str | None, int]
 class Index:
     """One open index file."""
 
-    def __init__(self, path: Path, *, partitions: int) -> None:
+    def __init__(self, path: Path | str, *, partitions: int) -> None:
         self.path = path
         self._db = self._open(partitions)
 
@@ -92,10 +92,15 @@ class Index:
             raise
         self._db.execute("COMMIT")
 
-    def events(self, entity: str, *, after: int = 0) -> list[EventRow]:
+    def events(self, entity: str, *, after: int = 0, limit: int | None = None) -> list[EventRow]:
         """The events of an entity behind a version, in order."""
-        query = f"SELECT {_COLUMNS} FROM events WHERE entity = ? AND version > ? ORDER BY version"
-        return [_row(stored) for stored in self._db.execute(query, (entity, after))]
+        query = f"SELECT {_COLUMNS} FROM events WHERE entity = ? AND version > ? ORDER BY version LIMIT ?"
+        return [_row(stored) for stored in self._db.execute(query, (entity, after, -1 if limit is None else limit))]
+
+    def version(self, entity: str) -> int:
+        """The version of an entity; 0 if it has no events."""
+        query = "SELECT coalesce(max(version), 0) FROM events WHERE entity = ?"
+        return int(self._db.execute(query, (entity,)).fetchone()[0])
 
     def of_command(self, entity: str, command_id: str) -> list[EventRow]:
         """The events of a command, in order."""

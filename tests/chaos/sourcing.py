@@ -22,7 +22,7 @@ from pathlib import Path
 
 import headwater as hw
 from headwater.faults import SOURCING_CRASH_POINTS, install
-from headwater.sourcing import CommandRejected, CommandRequest, RecordedEvent, entity_store
+from headwater.sourcing import CommandRejected, CommandRequest, RecordedEvent, partition_events
 from tests.sourcing.account import DECIDER, Accounts, Deposit, Withdraw
 
 PROCESSES, IDS = 8, 10
@@ -156,7 +156,7 @@ def write(home: Path, place: int, point: str, visits: int, seed: int) -> None:
             if left[0] <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    entity_store.RECENT_MAX = 5  # so that the index is written often
+    partition_events.RECENT_MAX = 5  # so that the index is written often
     chance = random.Random(seed)
     file = os.open(home / f"writer-{os.getpid()}-{time.monotonic_ns()}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     if point:
