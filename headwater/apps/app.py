@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.gateways import Gateway
     from headwater.log import Log
     from headwater.sinks import Sink
+    from headwater.sourcing import Entities
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str] | None
@@ -67,6 +68,8 @@ class App:
         self.inputs: list[InputTopic] = []
         self.captures: list[AppCapture] = []
         self.gateways: list[Gateway] = []
+        # Any: the user's state, command and event classes.
+        self.entities: list[Entities[Any, Any, Any]] = []
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, log={self.log!r}, queries={[query.name for query in self.queries]})"
@@ -145,6 +148,13 @@ class App:
             raise ArgumentInvalid(name="gateway", value=gateway.name, expected="one of another kind or topic")
         self.gateways.append(gateway)
         return gateway.topic
+
+    # Any: the user's state, command and event classes.
+    def serve_entities(self, entities: Entities[Any, Any, Any]) -> None:
+        """Let the server of the app decide commands for entities, in the log of the app, and show their states."""
+        if any(one.name == entities.name for one in self.entities):
+            raise ArgumentInvalid(name="entities", value=entities.name, expected="a name that no other entities have")
+        self.entities.append(entities)
 
     @overload
     def topic(self, function: Function) -> Function: ...

@@ -41,6 +41,8 @@ from headwater.spark.session import is_lost, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headwater.sourcing import Entities
+
 T = TypeVar("T")
 #: Serves an app while it runs.
 Served = Callable[..., contextlib.AbstractContextManager[Announced]]
@@ -110,6 +112,8 @@ class Runner:
         self.captures: list[SupervisedCapture] = []
         #: The gateways of the app; a bounded run runs none of them, for they have no end.
         self.gateways: list[GatewayRunner] = []
+        # Any: the user's state, command and event classes.
+        self.entities: list[Entities[Any, Any, Any]] = []
         self._stop = threading.Event()
         # Any: a function, and its result.
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -146,6 +150,7 @@ class Runner:
             self._declare_inputs()
             self.gateways = [GatewayRunner(self.log, one, app=self.app.name, standby=True) for one in self.app.gateways]
             stack.callback(self._stop_gateways)
+            self.entities = [stack.enter_context(each.on(self.log)) for each in self.app.entities]
             stack.enter_context(self._captured())
             self.queries = self._ordered()
             self._check_start()

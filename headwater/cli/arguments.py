@@ -23,6 +23,12 @@ def known_topics(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _listed(context, "topics") if name.startswith(incomplete)]
 
 
+def known_kinds(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a kind of entities from its topic of events."""
+    names = [name.removesuffix(".events") for name in _listed(context, "topics") if name.endswith(".events")]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def known_groups(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _listed(context, "groups") if name.startswith(incomplete)]
 

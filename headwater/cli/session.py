@@ -25,6 +25,7 @@ from headwater.errors import ArgumentInvalid
 if TYPE_CHECKING:
     from headwater.log import Log
     from headwater.services import Services
+    from headwater.sourcing import Entities
 
 # Any: a record is JSON, whose values are of any type.
 Record = dict[str, Any]
@@ -105,9 +106,7 @@ class Session:
     def services(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Services]:
         """Open the services of this run's log, in a folder or through a server; see `log` for the arguments."""
         from headwater.log.remote.connection import Connection
-        from headwater.services import Audit, Settings, local, remote_services
-        from headwater.services.callers import user_at_the_command_line
-        from headwater.services.host import Host
+        from headwater.services import remote_services
 
         if folder:
             refuse_server(self.config.log)
@@ -117,8 +116,18 @@ class Session:
                 yield remote_services(connection)
         else:
             with self.log(create=create, write=write) as log:
-                host = Host(log=log, settings=Settings(), audit=None if log.read_only else Audit(log))
-                yield local(host, user_at_the_command_line(), address="command line")
+                yield self.services_on(log)
+
+    # Any: the user's state, command and event classes.
+    def services_on(self, log: Log, *, entities: Iterable[Entities[Any, Any, Any]] = ()) -> Services:
+        """The services of a log that is open, with the deciders of these entities."""
+        from headwater.services import Audit, Settings, local
+        from headwater.services.callers import user_at_the_command_line
+        from headwater.services.host import Host
+
+        audit = None if log.read_only else Audit(log)
+        host = Host(log=log, settings=Settings(), audit=audit, entities={each.name: each for each in entities})
+        return local(host, user_at_the_command_line(), address="command line")
 
     # -- messages, on stderr ------------------------------------------------------------------------------------------
 

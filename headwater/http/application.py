@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headwater.alerts import Watcher
     from headwater.apps.runner import Runner
     from headwater.log import Log
+    from headwater.sourcing import Entities
 
 #: Adds pages or routes to the application, behind the same guard.
 Mount = Callable[[FastAPI], None]
@@ -48,6 +49,8 @@ def application(
     public: Iterable[str] = (),
     runner: Runner | None = None,
     watcher: Watcher | None = None,
+    # Any: the user's state, command and event classes.
+    entities: Iterable[Entities[Any, Any, Any]] = (),
     confined: bool = True,
 ) -> FastAPI:
     """A log as an ASGI application.
@@ -58,10 +61,12 @@ def application(
     loopback, "" for any; `master` is a token with all scopes that is stored nowhere. With `guarded` every caller needs a
     token, also while none has been made; without it, once the first one is made. A `watcher` of alert rules is
     started and stopped with the application; without one, rules can be read and changed, but are not evaluated here.
+    Commands can be sent to `entities`; those of others are only read.
     SQL of callers runs in processes of its own, which are started for the first statement; with `confined=False` in this
     one, where a statement may take more than its bounds.
     """
-    service = Host(log=log, settings=settings or Settings(), runner=runner)
+    deciders = {each.name: each for each in entities}
+    service = Host(log=log, settings=settings or Settings(), runner=runner, entities=deciders)
     if watcher is not None:
         service.watcher = watcher
     service.audit = None if log.read_only else Audit(log)

@@ -222,6 +222,7 @@ def served_app(
         settings=settings,
         master=announced.token,
         runner=runner,
+        entities=runner.entities,
         mount=mount,
         public=public,
         watcher=Watcher(runner.log, measures, sender=Channels.of(Config.load())),

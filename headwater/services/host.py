@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.log.port import Cursor
     from headwater.services.audit import Audit
     from headwater.services.statements import Statements
+    from headwater.sourcing import Entities
 
 T = TypeVar("T")
 #: Threads for calls that read and write.
@@ -110,6 +111,9 @@ class Host:
     cursors: ExpiringCache[Cursor] = field(init=False)
     #: The app that this process runs; None if the log is served alone.
     runner: Runner | None = None
+    #: Entities whose deciders this process has, by their names.
+    # Any: the user's state, command and event classes.
+    entities: Mapping[str, Entities[Any, Any, Any]] = field(default_factory=dict)
     #: The processes in which SQL of callers runs; None for this process itself.
     statements: Statements | None = None
     #: Where changes are recorded; None if they are not, as on a log that is read only.

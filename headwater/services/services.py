@@ -11,6 +11,7 @@ from headwater.services.alerts import Alerts
 from headwater.services.callers import LOCAL, Caller
 from headwater.services.captures import Captures
 from headwater.services.dead_letters import DeadLetters
+from headwater.services.entities import EntityService
 from headwater.services.gateways import Gateways
 from headwater.services.groups import Groups
 from headwater.services.json_form import type_hints
@@ -43,6 +44,7 @@ class Services:
     alerts: Alerts
     captures: Captures
     dead_letters: DeadLetters
+    entities: EntityService
     gateways: Gateways
     groups: Groups
     queries: Queries

@@ -35,6 +35,14 @@ def is_model(kind: object) -> bool:
     return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "model_validate"))
 
 
+# Any: a dataclass or a pydantic model.
+def field_names(kind: Any) -> list[str]:
+    """The names of the fields that JSON of a class may have."""
+    if hasattr(kind, "model_fields"):
+        return list(kind.model_fields)
+    return [field.name for field in fields(kind) if field.init]
+
+
 def dump(value: Any) -> bytes:
     """A value as JSON."""
     return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)

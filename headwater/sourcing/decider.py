@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from headwater.errors import ArgumentInvalid
-from headwater.sourcing.codec import Misfit, Read, dump, is_model, reader
+from headwater.sourcing.codec import Misfit, Read, dump, field_names, is_model, reader
 from headwater.sourcing.errors import CommandUnknown, DeciderInvalid, EventUnreadable
 from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.personal import PersonalFields
@@ -153,6 +153,10 @@ class CommandTypes:
     def __init__(self, kinds: Iterable[type]) -> None:
         self.by_name = _named(kinds, "command")
         self._kinds = frozenset(self.by_name.values())
+
+    def fields(self) -> dict[str, list[str]]:
+        """The names of the fields of each command."""
+        return {name: field_names(kind) for name, kind in self.by_name.items()}
 
     # Any: an object of the user's.
     def check(self, command: Any) -> None:

@@ -63,6 +63,11 @@ class PersonalFields:
         return orjson.dumps(body)
 
     # Any: the JSON of an event.
+    def hide(self, name: str, body: dict[str, Any], instead: str) -> None:
+        """Put a text in the place of the personal fields of an event."""
+        body.update(dict.fromkeys((field.name for field in self._fields.get(name, ())), instead))
+
+    # Any: the JSON of an event.
     def reveal(self, keys: KeyStore | None, name: str, body: dict[str, Any]) -> None:
         """Decrypt the personal fields of an event in place; without keys they are as if they were erased."""
         for field in self._fields.get(name, ()):

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import headwater
-from headwater.sourcing import Personal
 from tests.cli.conftest import Cli
-
-
-@dataclass(frozen=True)
-class Register:
-    name: str
-
-
-@dataclass(frozen=True)
-class Registered:
-    name: Annotated[str, Personal()]
-
-
-def decide(_: str, command: Register) -> list[Registered]:
-    return [Registered(command.name)]
-
-
-def evolve(_: str, event: Registered) -> str:
-    return event.name
+from tests.sourcing.customer import CUSTOMER, Register
 
 
 def test_an_erasure_is_confirmed_and_says_what_is_left(cli: Cli) -> None:
     with headwater.open("data") as log:
-        with headwater.Entities(log, "customer", headwater.Decider(initial="", decide=decide, evolve=evolve)) as people:
+        with headwater.Entities(log, "customer", CUSTOMER) as people:
             people.send_many([("c-1", Register("Ada Lovelace")), ("c-2", Register("Grace Hopper"))])
         log.create("copies", {"name": "string"})
         log.append("copies", [{"name": "Grace Hopper"}])

@@ -16,6 +16,7 @@ from headwater.log.remote.connection import Connection
 from headwater.services import Audit, Services, Settings, Tokens, local, remote_services
 from headwater.services.callers import Caller, Scope
 from headwater.services.host import Host
+from headwater.sourcing import Entities
 from tests.http.conftest import clients
 
 
@@ -51,16 +52,27 @@ def runner() -> Any:
     return None
 
 
+# Any: the state, command and event classes of a test.
+@pytest.fixture
+def entities() -> list[Entities[Any, Any, Any]]:
+    """The entities whose deciders the process of the services has."""
+    return []
+
+
 @pytest.fixture(params=["local", "remote"])
-def services_of(request: pytest.FixtureRequest, log: Log, runner: Any) -> Iterator[ServicesOf]:
+def services_of(
+    request: pytest.FixtureRequest, log: Log, runner: Any, entities: list[Entities[Any, Any, Any]]
+) -> Iterator[ServicesOf]:
     if request.param == "local":
         host = Host(log=log, settings=Settings(), audit=Audit(log), runner=runner)
+        host.entities = {each.name: each for each in entities}
         yield lambda *scopes: local(
             host, Caller(name="ada", scopes=tuple(map(Scope.parse, scopes or ("admin:*",)))), address="test"
         )
+        host.close()
         return
     with clients(log) as make:
-        client, tokens = make(runner=runner), Tokens(log.home)
+        client, tokens = make(runner=runner, entities=entities), Tokens(log.home)
 
         def of(*scopes: str) -> Services:
             connection = Connection("http://127.0.0.1:8080")

@@ -49,7 +49,7 @@ BY_HAND = {
 FOR_ALL = {
     *(f"Queries.{name}" for name in ("statuses",)),
     *("DeadLetters.topics", "Schemas.list_schemas", "Topics.page", "Views.all", "Rows.wait"),
-    *("Queues.list_queues", "Queues.exchanges"),
+    *("Queues.list_queues", "Queues.exchanges", "EntityService.kinds"),
     *(f"Subjects.{name}" for name in ("all", "level", "mode", "types")),
 }
 ROUTES = [(kind, name, route) for kind in KINDS for name, route in kind.routes().items()]

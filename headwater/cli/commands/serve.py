@@ -10,6 +10,7 @@ import typer
 
 from headwater.cli.arguments import StatementBounds
 from headwater.cli.declaration import Noun
+from headwater.cli.entity_file import entities_on
 from headwater.cli.session import Session
 from headwater.optional import require_extras
 from headwater.units import parse_bytes
@@ -50,6 +51,14 @@ def serve(
         bool, typer.Option("--kafka-names", help="Export lag also under the names of Kafka's exporters.")
     ] = False,
     console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the console's pages too.")] = True,
+    entities: Annotated[
+        str | None,
+        typer.Option(
+            "--entities",
+            help="A Python file that declares entities: commands for them are decided here, in this log.",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Serve the log and the console over HTTP until Ctrl-C.
 
@@ -68,7 +77,7 @@ def serve(
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )
-    with session.log(create=True, folder=True) as log:
+    with session.log(create=True, folder=True) as log, entities_on(log, entities) as declared:
         tokens = Tokens(log.home)
         check(address, tokens)
 
@@ -82,6 +91,6 @@ def serve(
         try:
             secure = address.certificate is not None
             more = console_for_server(guarded=not address.is_local, secure=secure) if console else {}
-            run_server(log, address, settings=settings, tokens=tokens, tell=tell, **more)
+            run_server(log, address, settings=settings, tokens=tokens, tell=tell, entities=declared, **more)
         finally:
             signal.signal(signal.SIGTERM, before)
