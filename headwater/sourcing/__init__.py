@@ -9,9 +9,11 @@ from headwater.sourcing.errors import (
     DeciderNotDeterministic,
     EventUnreadable,
     KeyLost,
+    ProjectionFailed,
     VersionConflict,
 )
 from headwater.sourcing.personal import Personal
+from headwater.sourcing.projection import Projection
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
 from headwater.sourcing.transaction import EntityTransaction
 
@@ -29,6 +31,8 @@ __all__ = [
     "EventUnreadable",
     "KeyLost",
     "Personal",
+    "Projection",
+    "ProjectionFailed",
     "RecordedEvent",
     "Rejected",
     "VersionConflict",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from headwater.sourcing.decider import Decider
 from headwater.sourcing.draft import Rules
 from headwater.sourcing.entity_store import EntityStore
 from headwater.sourcing.errors import HistoryBroken, NotEntities, PersonalHidden
-from headwater.sourcing.event_rows import SCHEMA, SUFFIX, EventRow
+from headwater.sourcing.event_rows import SCHEMA, SUFFIX, EventRow, from_batch
 from headwater.sourcing.keys import KeyStore, keys_folder
 from headwater.sourcing.partition_events import index_folder
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
@@ -270,6 +270,17 @@ class Entities(Generic[State, Command, Event]):
         store = self.store_of(id)
         rows: list[EventRow] = store.read_only(lambda: store.rows(id))
         return [self._recorded(store, row) for row in rows]
+
+    def events(self, partition: int, *, start: int = 0, stop: int | None = None) -> Iterator[RecordedEvent]:
+        """The events of all entities of one partition, in the order of offsets, from one offset to another."""
+        self._check_open()
+        if self._keys is not None:
+            self._keys.generation()  # forgets keys that were destroyed
+        store = self._store(partition)
+        end = self.log.end_offsets(self.topic)[partition] if stop is None else stop
+        for batch in self.log.read_range(self.topic, partition, start=start, stop=end):
+            for row in from_batch(batch.data):
+                yield self._recorded(store, row)
 
     def boundary(self, tags: Sequence[str]) -> State:
         """The state over all events with any of these tags, as `decide_over` sees it."""

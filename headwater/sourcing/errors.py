@@ -79,6 +79,19 @@ class DeciderNotDeterministic(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class ProjectionFailed(QueryError):
+    """The function of a projection raised; none of the events of the catch-up was applied."""
+
+    path: str
+    entities: str
+    entity: str
+    version: int
+    why: str
+    problem = "The projection {path} failed on event {version} of {entities} {entity!r}: {why}."
+    remedy = "Correct `apply`; with a new `version` the model is built again from all events."
+
+
+@dataclass(eq=False, kw_only=True)
 class EventUnreadable(StorageError):
     """A stored event cannot be read as the class of its name."""
 
