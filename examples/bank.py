@@ -185,7 +185,8 @@ def step_of(accounts: Accounts, id: str, transfer: Transfer) -> Advance:
 
 def main() -> None:
     with (
-        hw.open(tempfile.mkdtemp()) as log,
+        tempfile.TemporaryDirectory() as folder,
+        hw.open(folder) as log,
         hw.Entities(log, "account", ACCOUNT) as accounts,
         hw.Entities(log, "transfer", TRANSFER) as transfers,
     ):
