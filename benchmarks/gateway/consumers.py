@@ -1,14 +1,18 @@
-"""Plain consumers that write to nowhere, as peers.
+"""Plain consumers that write to nowhere: peers, and receivers of gateways out.
 
-python -m benchmarks.gateway.consumers mqtt|zeromq ADDRESS
+python -m benchmarks.gateway.consumers mqtt|zeromq|webhook ADDRESS
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import threading
 import time
 from urllib.parse import urlsplit
+
+from benchmarks.harness import percentile
 
 MODULE = "benchmarks.gateway.consumers"
 
@@ -65,5 +69,35 @@ def _zeromq(address: str) -> None:
     context.destroy(linger=0)
 
 
+def _webhook(_: str) -> None:
+    """`until N` waits for N requests, and says how long each was on its way, by the time in its row."""
+    delays: list[float] = []
+    arrived = threading.Condition()
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            sent_ns = json.loads(await reader.readexactly(length))["data"]["sent_ns"]
+            with arrived:
+                delays.append((time.monotonic_ns() - sent_ns) / 1e6)
+                arrived.notify()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    async def serve() -> None:
+        server = await asyncio.start_server(receive, "127.0.0.1", 0)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook", flush=True)
+        await server.serve_forever()
+
+    threading.Thread(target=asyncio.run, args=(serve(),), daemon=True).start()
+    for line in sys.stdin:
+        wanted = int(line.split()[1])
+        with arrived:
+            while len(delays) < wanted and arrived.wait(timeout=120):
+                pass
+            told = {"received": len(delays), "p50": percentile(delays, 0.5), "p99": percentile(delays, 0.99)}
+            delays.clear()
+        print(json.dumps(told), flush=True)
+
+
 if __name__ == "__main__":
-    {"mqtt": _mqtt, "zeromq": _zeromq}[sys.argv[1]](sys.argv[2])
+    {"mqtt": _mqtt, "zeromq": _zeromq, "webhook": _webhook}[sys.argv[1]](sys.argv[2])

@@ -1,4 +1,4 @@
-"""Gateways that no sender waits for: StatsD and syslog over UDP, with the exact loss; and syslog over TCP, which makes senders wait."""
+"""Gateways that no sender waits for: StatsD, syslog and numbered datagrams over UDP, with the exact loss; and syslog over TCP, which makes senders wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from benchmarks.gateway.measure import Load, delays_of, rate_of
 from benchmarks.harness import Bar, Bench, Result, median_cpu_rate, median_rate
 
 ROUNDS = 3
+
+
+def _of_bytes(value: object) -> float:
+    assert isinstance(value, bytes)
+    return float(value)
+
+
 STATSD = Load(kind="statsd", sender="statsd", topic="metrics", column="value", settings={"port": 0})
 SYSLOG = Load(
     kind="syslog", sender="syslog", topic="syslog", column="message", settings={"port": 0, "protocols": "udp"}
@@ -15,6 +22,7 @@ SYSLOG = Load(
 SYSLOG_TCP = Load(
     kind="syslog", sender="syslog-tcp", topic="syslog", column="message", settings={"port": 0, "protocols": "tcp"}
 )
+UDP = Load(kind="udp-in", sender="udp", topic="datagrams", column="payload", settings={"port": 0}, stamp=_of_bytes)
 
 
 def statsd(bench: Bench) -> list[Result]:
@@ -28,6 +36,11 @@ def syslog_udp(bench: Bench) -> list[Result]:
 
 def syslog_tcp(bench: Bench) -> list[Result]:
     return [_measured(bench, "syslog.tcp", SYSLOG_TCP, bench.size(200_000, 5_000))]
+
+
+def udp(bench: Bench) -> list[Result]:
+    """Numbered datagrams; those that the kernel has dropped are asked for again."""
+    return [_measured(bench, "udp", UDP, bench.size(200_000, 5_000))]
 
 
 def _measured(bench: Bench, name: str, load: Load, count: int, *, least: float | None = None) -> Result:

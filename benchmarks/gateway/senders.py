@@ -1,6 +1,6 @@
 """Senders of the benchmark, each in a process of its own: they begin when they read a line, and say how much was sent in how long.
 
-python -m benchmarks.gateway.senders statsd|syslog|syslog-tcp|zeromq|mqtt|webhook|rows ADDRESS COUNT RATE
+python -m benchmarks.gateway.senders statsd|syslog|syslog-tcp|udp|zeromq|mqtt|webhook|rows ADDRESS COUNT RATE
 """
 
 from __future__ import annotations
@@ -66,6 +66,21 @@ def _syslog_tcp(address: str, count: int, rate: float) -> dict[str, float]:
             for _ in range(count // 1_000):
                 own.sendall(lines)
         return {"sent": count, "seconds": time.perf_counter() - began}
+
+
+def _udp(address: str, count: int, rate: float) -> dict[str, float]:
+    from headwater.gateways import UdpPublisher
+
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    publisher = UdpPublisher(parts.hostname, parts.port)
+    began = time.perf_counter()
+    for at in _paced(count, rate):
+        publisher.send(b"%d" % at)
+    seconds = time.perf_counter() - began
+    publisher.close(linger_seconds=6)  # the receiver asks for what it misses
+    return {"sent": count, "seconds": seconds}
 
 
 def _zeromq(address: str, count: int, rate: float) -> dict[str, float]:
@@ -178,6 +193,7 @@ SENDERS: dict[str, Callable[[str, int, float], dict[str, float]]] = {
     "statsd": _datagrams(STATSD),
     "syslog": _datagrams(SYSLOG),
     "syslog-tcp": _syslog_tcp,
+    "udp": _udp,
     "zeromq": _zeromq,
     "mqtt": _mqtt,
     "webhook": _http(_webhook_request),

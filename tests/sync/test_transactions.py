@@ -139,7 +139,7 @@ def test_what_cannot_be_applied_as_transactions_is_refused(log: Log, tmp_path: P
     with Sync.open(log, "copy") as sync:
         with pytest.raises(SyncInvalid, match="no capture with transaction markers"):
             sync.catch_up()
-        with pytest.raises(NotPossible, match="one by one"):
+        with pytest.raises(NotPossible, match="one table after the other"):
             sync.rebuild()
 
 
