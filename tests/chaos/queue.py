@@ -19,7 +19,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -150,7 +151,7 @@ class Processes:
 def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None], http: bool = False) -> list[str]:
     """Kill workers so many times, let the queue be drained, and return what is wrong."""
     home = Path(tempfile.mkdtemp(prefix="headwater-chaos-queue-"))
-    with hw.open(home / "log") as log:
+    with hw.open(home / "log") as log, ExitStack() as stack:
         lease = LEASE_SECONDS if http else "5 minutes"
         queue = log.queue(
             "jobs",
@@ -163,7 +164,7 @@ def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None
         processes = Processes(home, random.Random(seed), http=http)
         number = 0
         try:
-            putter = _opened(processes.address) if http else queue
+            putter = stack.enter_context(_opened(processes.address)) if http else queue
             while processes.killed.total() < kills:
                 _put(putter, range(number, number + MESSAGES_PER_KILL), processes)
                 number += MESSAGES_PER_KILL
@@ -209,15 +210,17 @@ def _drained(queue: Queue, processes: Processes) -> list[str]:
     return []
 
 
-def _opened(address: str) -> WorkQueue:
+@contextmanager
+def _opened(address: str) -> Iterator[WorkQueue]:
     """The queue of a log, as soon as its server answers."""
-    log = hw.open(address)
-    while True:
-        try:
-            queue: WorkQueue = log.queue("jobs")
-            return queue
-        except ServerUnreachable:
-            time.sleep(AWAY_SECONDS)
+    with hw.open(address) as log:
+        queue: WorkQueue | None = None
+        while queue is None:
+            try:
+                queue = log.queue("jobs")
+            except ServerUnreachable:
+                time.sleep(AWAY_SECONDS)
+        yield queue
 
 
 def _lines(home: Path) -> list[Line]:
@@ -252,9 +255,8 @@ def serve(home: Path, port: int) -> None:
         signal.pause()
 
 
-def work(home: Path, address: str) -> None:
+def work(home: Path, queue: WorkQueue) -> None:
     """Process messages until this process is killed."""
-    queue = _opened(address)
     file = os.open(home / f"worker-{os.getpid()}-{time.monotonic_ns()}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(what: str, message: Message) -> None:
@@ -293,4 +295,5 @@ if __name__ == "__main__":
     if what == "serve":
         serve(Path(folder), int(where))
     else:
-        work(Path(folder), where)
+        with _opened(where) as jobs:
+            work(Path(folder), jobs)
