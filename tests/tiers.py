@@ -19,6 +19,7 @@ Spark while the other does everything else.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -100,6 +101,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Groups are handed out in this order: what takes longest must not begin last.
     items[:] = sorted(kept, key=_turn)
     return (yield)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempt what the collection has loaded from garbage collection: each full one would visit all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_in(item: pytest.Item, tier: str | None) -> bool:
