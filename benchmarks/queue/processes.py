@@ -6,52 +6,22 @@ python -m benchmarks.queue.processes SUBJECT ADDRESS put|take|put_at|take_at COU
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
 from benchmarks.harness import Sample
 from benchmarks.queue.clients import CLIENTS
+from benchmarks.together import run_together, together
 
 #: Messages a second of `put_at`.
 PER_SECOND = 1_000
 
 
-def run_together(subject: str, address: str, work: Sequence[tuple[str, int]]) -> tuple[float, list[list[float]]]:
+def run_clients(subject: str, address: str, work: Sequence[tuple[str, int]]) -> tuple[float, list[list[float]]]:
     """Run clients, each with what it does and how often; the seconds until the last has ended, and what each prints."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.queue.processes", subject, address, act, str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for act, count in work
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"a client of {subject} did not start")
-        began = time.perf_counter()
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for process in processes:
-            assert process.stdout is not None
-            if process.stdout.readline() != "done\n":
-                raise RuntimeError(f"a client of {subject} failed")
-        seconds = time.perf_counter() - began
-        outputs = [process.stdout.read() for process in processes if process.stdout is not None]
-        for process in processes:
-            process.wait(timeout=60)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+    programs = [(subject, address, act, count) for act, count in work]
+    seconds, outputs = run_together("benchmarks.queue.processes", programs)
     return seconds, [json.loads(output) for output in outputs]
 
 
@@ -61,8 +31,8 @@ def put_take_ack(subject: str, address: str, count: int, *, clients: int) -> Sam
     client.create()
     client.close()
     each = count // clients
-    seconds, _ = run_together(subject, address, [("put", each)] * clients)
-    further, _ = run_together(subject, address, [("take", each)] * clients)
+    seconds, _ = run_clients(subject, address, [("put", each)] * clients)
+    further, _ = run_clients(subject, address, [("take", each)] * clients)
     return Sample(each * clients, seconds + further, 0.0)
 
 
@@ -74,18 +44,16 @@ def main() -> None:
     def taken(body: str) -> None:
         latencies.append((time.monotonic_ns() - int(body)) / 1e6)
 
-    print("ready", flush=True)
-    sys.stdin.readline()
-    match act:
-        case "put":
-            client.put(count)
-        case "take":
-            client.take(count)
-        case "put_at":
-            client.put_at(PER_SECOND, count)
-        case "take_at":
-            client.take(count, taken)
-    print("done", flush=True)
+    with together():
+        match act:
+            case "put":
+                client.put(count)
+            case "take":
+                client.take(count)
+            case "put_at":
+                client.put_at(PER_SECOND, count)
+            case "take_at":
+                client.take(count, taken)
     print(json.dumps(latencies))
     client.close()
 

@@ -12,7 +12,7 @@ import headwater as hw
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate, percentile
 from benchmarks.peers import PeerUnavailable, redis_server
 from benchmarks.queue.clients import CLIENTS
-from benchmarks.queue.processes import PER_SECOND, put_take_ack, run_together
+from benchmarks.queue.processes import PER_SECOND, put_take_ack, run_clients
 from benchmarks.queue.rabbitmq import rabbitmq_server
 
 BARS = {"rabbitmq quorum": [Bar(figure="ratio", least=2)], "redis everysec": [Bar(figure="ratio", least=1)]}
@@ -76,7 +76,7 @@ def latency(bench: Bench) -> list[Result]:
                 client = CLIENTS[subject](address)
                 client.create()
                 client.close()
-                _, printed = run_together(subject, address, [("take_at", count), ("put_at", count)])
+                _, printed = run_clients(subject, address, [("take_at", count), ("put_at", count)])
                 found.setdefault(subject, []).append(printed[0])
                 bench.say(f"latency {number + 1} {subject}: {percentile(printed[0], 0.5):.2f} ms")
     results = []

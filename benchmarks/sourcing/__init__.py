@@ -1,0 +1,1 @@
+"""Entities beside the library `eventsourcing`."""
