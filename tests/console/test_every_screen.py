@@ -186,7 +186,6 @@ def test_each_screen_can_be_used_without_eyes_or_mouse_and_fits_a_phone(path: st
     )
 
 
-@pytest.mark.core
 def test_the_keys_go_to_the_screens(served: str, visit: Visit) -> None:
     visitor = visit(served)
     # Two keys belong together for about a second; on a slow machine more may pass between them.

@@ -292,7 +292,6 @@ PERCOLATE = Entry(
     wanted=lambda: found_by(list(enumerate(NEWS))),
     wanted_bounded=lambda: found_by([(len(QUERIES) - 1, flat(NEWS))]),
     check=each_query_has_its_costs,
-    is_core=True,
 )
 
 ENTRIES = (MATCH, MATCH_BY_MASKS, MATCH_RULES, PERCOLATE)
