@@ -80,7 +80,7 @@ def carry_out(step: Step, opened: list[Accounts], log: Log) -> None:
             for each in opened:
                 each.close()
             if step.kind == "lose the index":
-                shutil.rmtree(log.home / "entities")
+                shutil.rmtree(log.home / "entities", ignore_errors=True)
             opened[:] = programs(log)
 
 
