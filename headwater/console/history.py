@@ -162,7 +162,7 @@ class History:
         pause = 0.0
         self._succeeds(self.restore)
         while not self._stop.wait(pause):
-            self.measure()
+            self._measure_round()
             pause = self._pause
         self._succeeds(lambda: self._save(last=True))
         if self._store is not None:
@@ -185,7 +185,11 @@ class History:
             self._store.save(series | {TOTAL: self.rates}, now=time.time(), last=last)
 
     def measure(self) -> None:
-        """Measure once, now."""
+        """Measure everything once, now, also what would be asked less often because it answers slowly."""
+        self._captures_due = self._syncs_due = 0.0
+        self._measure_round()
+
+    def _measure_round(self) -> None:
         # First, because queries say which topics are inputs. Waiting for apps of other processes costs this machine
         # nothing, so it does not count.
         went_well = [self._succeeds(self._measure_queries), self._succeeds(self._measure_captures)]

@@ -18,6 +18,8 @@ from headwater.services.callers import LOCAL, Caller, Scope
 from headwater.services.host import Host
 from headwater.services.queries import Queries, QueryList
 from headwater.services.settings import Settings
+from headwater.services.syncs import Syncs
+from headwater.sync import SyncConfig, SyncStore
 from tests.console.other_app import running_elsewhere
 
 SCHEMA = "customer string, amount long"
@@ -179,3 +181,17 @@ def test_numbers_that_are_not_measured_any_more_are_called_old(
     assert list(history.topics) == ["orders"]  # the rest is looked at all the same
     assert "an unexpected error" in caplog.text
     assert liveness_text(history, LOCAL).endswith(" old")
+
+
+def test_measuring_now_asks_a_target_that_answers_slowly_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "SHARE_MAX", 1e-9)  # every answer is slow
+    host = Host(log=log, settings=Settings())
+    history = History(log, queries_of(log), syncs=Syncs(host))
+    history.measure()
+    assert not history.syncs
+    log.create("orders", "id long", key="id", compact=True)
+    SyncStore(log).create(SyncConfig(name="copy", url=f"sqlite:///{log.address}/copy.db", topics=("orders",)))
+    history._measure_round()
+    assert not history.syncs
+    history.measure()
+    assert [sync.name for sync in history.syncs] == ["copy"]
