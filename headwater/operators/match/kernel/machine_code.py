@@ -26,8 +26,12 @@ def compiled(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Machine code that is put where it is called, and allocates nothing."""
-    return _compiled(function, inline="always", _nrt=False)
+    """Machine code that is put where it is called, and allocates nothing.
+
+    LLVM does it, not Numba: a function's types are then found once, which takes less than half of the time to compile,
+    and the code is faster.
+    """
+    return _compiled(function, forceinline=True, _nrt=False)
 
 
 def allocation_free(function: Function) -> Function:
