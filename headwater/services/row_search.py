@@ -300,7 +300,7 @@ def _readable(topic: Topic, data: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _empty(topic: Topic) -> pa.RecordBatch:
-    from headwater.log.embedded.partition_reader import Projection
+    from headwater.log.decoder import Projection
 
     schema = Projection.of(topic, None).output
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

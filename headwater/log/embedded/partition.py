@@ -36,7 +36,6 @@ from headwater.log.embedded.files import (
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.frame import Draft, padding
 from headwater.log.embedded.producers import Batch as ProducerBatch
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.segment import (
@@ -50,6 +49,7 @@ from headwater.log.embedded.segment import (
 )
 from headwater.log.embedded.state import DELETED, StateFile, Tail, boot_mark
 from headwater.log.errors import FileCorrupt, ProducerFenced, ReadOnly, SyncFailed
+from headwater.log.frame import Draft, padding
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from headwater.log.embedded import recovery
 from headwater.log.embedded.files import open_file, sync_folder
-from headwater.log.embedded.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.producers import PartitionProducers, read_snapshot
 from headwater.log.embedded.segment import (
@@ -24,6 +23,7 @@ from headwater.log.embedded.segment import (
 )
 from headwater.log.embedded.state import Tail, boot_mark
 from headwater.log.errors import CommitLogCorrupt, FileCorrupt, FormatUnknown, FrameCorrupt, SegmentMissing
+from headwater.log.frame import FLAG_TRANSACTION, HEADER_BYTES, Header, payload_is_whole, read_header
 
 if TYPE_CHECKING:
     from headwater.log.embedded.repair import Inspection

@@ -8,10 +8,10 @@ from typing import Any
 
 from headwater.log.embedded.commit_log import framed, unframed
 from headwater.log.embedded.files import replace_file
-from headwater.log.embedded.frame import HEADER_BYTES, draft_of, payload_is_whole
 from headwater.log.embedded.segment import walk
 from headwater.log.embedded.transaction_parts import Part
 from headwater.log.errors import FrameCorrupt
+from headwater.log.frame import HEADER_BYTES, draft_of, payload_is_whole
 
 
 # Any: JSON.

@@ -19,10 +19,10 @@ from google_crc32c import value as crc32c
 
 from headwater.filelock import SECONDS_MAX, FileLock
 from headwater.log.embedded.files import make_folders, replace_file, storage_errors
-from headwater.log.embedded.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
 from headwater.log.embedded.segment import FLAG_PRODUCERS, SEGMENT_HEADER_BYTES, SegmentMap, list_segments, walk
 from headwater.log.embedded.state import Tail
 from headwater.log.errors import FileCorrupt, ProducerFenced
+from headwater.log.frame import FLAG_TRANSACTION, KIND_PUNCTUATION, Header
 
 if TYPE_CHECKING:
     from headwater.log.embedded.partition import Identity

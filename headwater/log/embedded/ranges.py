@@ -8,19 +8,18 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.embedded.frame import KIND_PUNCTUATION, TIME_NONE, Header
+from headwater.log.decoder import Decoder, Projection
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import (
     LISTINGS_MAX,
-    Decoder,
     PartitionReader,
-    Projection,
     check_range,
     limit_of,
 )
 from headwater.log.embedded.segment import SegmentMap, walk
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.errors import SegmentMissing
+from headwater.log.frame import KIND_PUNCTUATION, TIME_NONE, Header
 from headwater.log.port import Batch, EventTimes
 
 

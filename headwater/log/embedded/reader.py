@@ -13,9 +13,10 @@ import pyarrow as pa
 from headwater.clock import time_us
 from headwater.errors import ArgumentInvalid
 from headwater.log.client_config import Start
+from headwater.log.decoder import Decoder, Projection
 from headwater.log.embedded.commits import Commits
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection, check_range, offset_at
+from headwater.log.embedded.partition_reader import PartitionReader, check_range, offset_at
 from headwater.log.embedded.segment import list_segments
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.watch import wait_for

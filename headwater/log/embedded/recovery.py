@@ -17,15 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.log.embedded.files import COPY_BYTES, make_folders, open_file, sync_folder
-from headwater.log.embedded.frame import (
-    FLAG_MORE,
-    FLAG_TRANSACTION,
-    HEADER_BYTES,
-    MAGIC,
-    Header,
-    payload_is_whole,
-    read_header,
-)
 from headwater.log.embedded.producers import PartitionProducers
 from headwater.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
@@ -37,6 +28,15 @@ from headwater.log.embedded.segment import (
 )
 from headwater.log.embedded.state import Tail, boot_mark
 from headwater.log.errors import FrameCorrupt, SegmentMissing
+from headwater.log.frame import (
+    FLAG_MORE,
+    FLAG_TRANSACTION,
+    HEADER_BYTES,
+    MAGIC,
+    Header,
+    payload_is_whole,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from headwater.log.embedded.partition import Partition

@@ -20,7 +20,6 @@ from typing import Any
 from headwater.errors import HeadwaterError
 from headwater.log.embedded import recovery
 from headwater.log.embedded.commit_log import Damage, Rebuilt
-from headwater.log.embedded.frame import FLAG_TRANSACTION, Header, read_header
 from headwater.log.embedded.log import EmbeddedLog, local_log
 from headwater.log.embedded.maintenance import FAILURE_FILE, failure_of
 from headwater.log.embedded.partition import Partition
@@ -28,6 +27,7 @@ from headwater.log.embedded.partition_repair import PartitionInspection
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap
 from headwater.log.errors import FileCorrupt, FormatUnknown, FrameCorrupt, ReadOnly
+from headwater.log.frame import FLAG_TRANSACTION, Header, read_header
 from headwater.log.port import Log
 
 Progress = Callable[[int, int], None]

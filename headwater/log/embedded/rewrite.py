@@ -21,19 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.faults import reach
+from headwater.log.decoder import SYSTEM_FIELDS, Decoder, Projection, all_columns
 from headwater.log.embedded.files import open_file, sync_folder
-from headwater.log.embedded.frame import (
-    HEADER_BYTES,
-    KIND_PUNCTUATION,
-    Draft,
-    Header,
-    draft_punctuation,
-    draft_rows,
-    padding,
-    payload_is_whole,
-)
 from headwater.log.embedded.partition import Partition
-from headwater.log.embedded.partition_reader import SYSTEM_FIELDS, Decoder, Projection, all_columns
 from headwater.log.embedded.producers import PartitionProducers, is_batch
 from headwater.log.embedded.segment import (
     FLAG_PRODUCERS,
@@ -48,6 +38,16 @@ from headwater.log.embedded.segment import (
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.errors import FrameCorrupt
+from headwater.log.frame import (
+    HEADER_BYTES,
+    KIND_PUNCTUATION,
+    Draft,
+    Header,
+    draft_punctuation,
+    draft_rows,
+    padding,
+    payload_is_whole,
+)
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 4 * 1024 * 1024

@@ -24,8 +24,8 @@ import pyarrow as pa
 from google_crc32c import value as crc32c
 
 from headwater.log.embedded.files import open_file, storage_errors
-from headwater.log.embedded.frame import HEADER_BYTES, Header, read_header, size_at
 from headwater.log.errors import FormatUnknown, FrameCorrupt
+from headwater.log.frame import HEADER_BYTES, Header, read_header, size_at
 
 MAGIC = b"HEADWATR"
 FORMAT = 1

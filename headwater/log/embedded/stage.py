@@ -29,10 +29,10 @@ from headwater.errors import NotFound
 from headwater.faults import reach
 from headwater.log.client_config import Rows
 from headwater.log.embedded.files import make_folders, open_file, storage_errors
-from headwater.log.embedded.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.embedded.partition import IOV_MAX
 from headwater.log.embedded.transaction_parts import Part
 from headwater.log.errors import FrameCorrupt
+from headwater.log.frame import HEADER_BYTES, Draft, draft_of, padding, payload_is_whole, read_header
 from headwater.log.port import Stage, Staged
 from headwater.units import MIB
 

@@ -67,7 +67,12 @@ class TopicHandle:
         self._check_partitions()
         self.state = self._open_state()
         self._changes = self.state.counters()[0]
-        self.turn = 0
+        self._turn = 0
+
+    def next_turn(self) -> int:
+        """The next number for rows without a key: they take turns among the partitions."""
+        self._turn += 1
+        return self._turn
 
     def current(self) -> Topic:
         """The topic as it is now; reloaded if another process has altered it."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from headwater.log.embedded.frame import Draft
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.state import Tail
+from headwater.log.frame import Draft
 
 #: From this size on, the frames of several partitions are written in parallel.
 SIDE_BY_SIDE_BYTES_MIN = 4 * 1024 * 1024

@@ -13,12 +13,12 @@ from headwater.faults import reach
 from headwater.log.client_config import Rows
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.commits import Commits
-from headwater.log.embedded.frame import Draft
 from headwater.log.embedded.groups import OffsetTable
 from headwater.log.embedded.stage import Area, EmbeddedStage, StagedFile, file_name
 from headwater.log.embedded.transaction_parts import Part
 from headwater.log.embedded.writer import Writer
 from headwater.log.errors import TransactionFinished
+from headwater.log.frame import Draft
 from headwater.log.port import OFFSETS_TOPIC, Appended, Offsets, Staged, Transaction
 from headwater.log.topic_rules import check_name
 

@@ -6,35 +6,31 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from operator import methodcaller
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock, time_us
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid, NotFound, StorageError
 from headwater.log.client_config import Rows
+from headwater.log.decoder import Decoder, Projection
+from headwater.log.drafts import Key, drafts_of, key_of
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
-from headwater.log.embedded.frame import Draft, draft_punctuation, draft_rows
 from headwater.log.embedded.maintenance import MaintenanceThread
 from headwater.log.embedded.partition import Identity, Partition, append_together
-from headwater.log.embedded.partition_reader import Decoder, PartitionReader, Projection
+from headwater.log.embedded.partition_reader import PartitionReader
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
 from headwater.log.embedded.topic import TopicHandle
-from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced, RowTooLarge, partition_not_found
+from headwater.log.errors import KeyConflict, OffsetConflict, ProducerFenced
+from headwater.log.frame import Draft, draft_punctuation
 from headwater.log.port import Appended
-from headwater.log.topic import Topic
 from headwater.log.topic_rules import check_name
-from headwater.schema import RowBatch, partition_of, to_batches
-from headwater.schema.rows import with_headers
 
 #: Raises if the end of a partition is not what the caller of an append expects.
 Condition = Callable[[Tail], None]
-Key = tuple[Any, ...]
 
 
 class Writer:
@@ -129,20 +125,16 @@ class Writer:
         sent_at_us: int | None = None,
     ) -> dict[int, list[Draft]]:
         """The frames of `rows`, by partition."""
-        topic, config = handle.current(), self._config
-        if partition is not None and not 0 <= partition < topic.partitions:
-            raise partition_not_found(topic=topic.name, partition=partition, partitions=topic.partitions)
-        sent = self._clock.now_us() if sent_at_us is None else sent_at_us
-        batches = to_batches(rows, topic.schema, topic=topic.name, rows_max=config.frame_rows_max, key=topic.key)
-        if headers is not None:
-            batches = with_headers(batches, headers)
-        if topic.compact and topic.schemaless:
-            batches = [_with_null_values_as_tombstones(batch) for batch in batches]
-        drafts: dict[int, list[Draft]] = {}
-        for batch in batches:
-            for number, part in _split(handle, topic, batch, partition):
-                drafts.setdefault(number, []).extend(_frames(topic, part, sent, config.frame_bytes_max))
-        return drafts
+        return drafts_of(
+            handle.current(),
+            rows,
+            config=self._config,
+            clock=self._clock,
+            turn=handle.next_turn,
+            partition=partition,
+            headers=headers,
+            sent_at_us=sent_at_us,
+        )
 
     def draft_for(
         self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
@@ -237,7 +229,7 @@ def _condition(
         raise ArgumentInvalid(name="rows", value=f"rows for {len(drafts)} partitions", expected="rows of one partition")
     topic = handle.current()
     number = next(iter(drafts))
-    key = _key_of(topic, rows) if expected_key_offset is not None else None
+    key = key_of(topic, rows) if expected_key_offset is not None else None
 
     def check(tail: Tail) -> None:
         if expected_offset is not None and tail.offset != expected_offset:
@@ -257,61 +249,6 @@ def _condition(
                 )
 
     return check
-
-
-def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> list[Draft]:
-    """Encode rows as one frame, or as several if one would be too large."""
-    made = draft_rows(
-        part.data,
-        schema_version=topic.schema_version,
-        codec=topic.codec,
-        time=topic.time_column,
-        sent_at_us=sent_at_us,
-        headers=part.headers,
-        tombstones=part.tombstones,
-    )
-    if made.size <= bytes_max:
-        return [made]
-    if made.rows == 1:
-        raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
-    rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
-    pieces = [_each(part, methodcaller("slice", start, rows)) for start in range(0, made.rows, rows)]
-    return [frame for piece in pieces for frame in _frames(topic, piece, sent_at_us, bytes_max)]
-
-
-def _split(handle: TopicHandle, topic: Topic, batch: RowBatch, partition: int | None) -> list[tuple[int, RowBatch]]:
-    if batch.data.num_rows == 0:
-        return []
-    if partition is not None or topic.partitions == 1:
-        return [(partition or 0, batch)]
-    if not topic.key:
-        handle.turn += 1
-        return [(handle.turn % topic.partitions, batch)]
-    numbers = partition_of([batch.data.column(column) for column in topic.key], topic.partitions)
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
-    ends = [*starts[1:], len(order)]
-    return [
-        (int(number), _each(batch, methodcaller("take", pa.array(order[start:end]))))
-        for number, start, end in zip(present, starts, ends, strict=True)
-    ]
-
-
-# Any: Arrow's batches and arrays have the same methods, and no types.
-def _each(batch: RowBatch, act: Callable[[Any], Any]) -> RowBatch:
-    """Apply a selection of rows to the data, the headers and the tombstones."""
-    return RowBatch(
-        data=act(batch.data),
-        headers=None if batch.headers is None else act(batch.headers),
-        tombstones=None if batch.tombstones is None else act(batch.tombstones),
-    )
-
-
-def _with_null_values_as_tombstones(batch: RowBatch) -> RowBatch:
-    values = batch.data.column("value")
-    if batch.tombstones is not None or not values.null_count:
-        return batch
-    return RowBatch(batch.data, batch.headers, values.is_null())
 
 
 class KeyOffsets:
@@ -334,16 +271,3 @@ class KeyOffsets:
                     zip(zip(*columns, strict=True), batch.data.column("_offset").to_pylist(), strict=True)
                 )
         return self._offsets.get(key, -1)
-
-
-def _key_of(topic: Topic, rows: Rows) -> Key:
-    """The key of rows that all have the same one."""
-    if not topic.key:
-        expected = "a topic that was created with a key"
-        raise ArgumentInvalid(name="expected_key_offset", value="an offset", expected=expected)
-    keys: set[Key] = set()
-    for batch in to_batches(rows, topic.schema, topic=topic.name, key=topic.key):
-        keys.update(zip(*(batch.data.column(name).to_pylist() for name in topic.key), strict=True))
-    if len(keys) != 1:
-        raise ArgumentInvalid(name="rows", value=f"rows of {len(keys)} keys", expected="rows of one key")
-    return keys.pop()
