@@ -177,6 +177,16 @@ class FileCorrupt(StorageError):
 
 
 @dataclass(eq=False, kw_only=True)
+class BackupDamaged(StorageError):
+    """A file of a backup is not the one that was written."""
+
+    path: str
+    why: str
+    problem = "The file {path} of the backup is damaged: {why}."
+    remedy = "Restore from another backup. The log that was copied is not affected."
+
+
+@dataclass(eq=False, kw_only=True)
 class CommitLogCorrupt(StorageError):
     """The log of committed transactions is damaged."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -188,3 +189,17 @@ def test_schemas_are_listed_and_registered(cli: Cli, orders: Path) -> None:
         assert log.topic("orders").schema.names == ["id", "user", "amount", "note"]
     refused = cli("schema", "register", "orders", "id string")
     assert refused.code == 2
+
+
+def test_a_log_is_backed_up_and_restored(cli: Cli, orders: Path) -> None:
+    made = cli("log", "backup", "monday", "--json")
+    assert list(made.json) == ["target", "at_us", "topics", "files", "bytes", "bytes_shared", "left_out"]
+    assert (made.json["topics"], made.json["left_out"]) == (1, [])
+    assert cli("log", "backup", "monday").code == 5
+    assert cli("log", "backup", "tuesday", "--since", "monday", "--json").json["bytes"] == made.json["bytes"]
+    shutil.rmtree(orders)
+    assert "The backup is whole: 1 topic in" in cli("log", "restore", "tuesday", "data", "--dry-run").err
+    assert not orders.exists()
+    assert cli("log", "restore", "tuesday", "data").code == 0
+    assert len(cli("consume", "orders", "-e", "--json").rows) == 6
+    assert cli("log", "restore", "nothing", "elsewhere").code == 3

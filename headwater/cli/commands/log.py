@@ -1,7 +1,8 @@
-"""`headwater log`: verify, repair and compact the files of a log."""
+"""`headwater log`: verify, repair, compact, back up and restore the files of a log."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from headwater.cli.terminal.tables import Column, columns, counted
 from headwater.units import format_bytes
 
 if TYPE_CHECKING:
+    from headwater.log.embedded.backup import Backup
     from headwater.log.embedded.repair import Report
 
 OneTopic = Annotated[
@@ -22,7 +24,7 @@ OneTopic = Annotated[
 ]
 
 
-COMMANDS = Noun("log", "Verify, repair and compact the log's files.")
+COMMANDS = Noun("log", "Verify, repair, compact, back up and restore the log's files.")
 
 
 @COMMANDS.command("verify")
@@ -98,6 +100,56 @@ def compact(session: Session, topic: OneTopic = None, dry_run: DryRun = False) -
         session.say("Nothing was changed. Which rows are deleted depends on each topic's retention and on `--compact`.")
 
 
+@COMMANDS.command("backup")
+def backup(
+    session: Session,
+    target: Annotated[Path, typer.Argument(help="A folder that does not exist yet.", metavar="TARGET")],
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            help="An earlier backup: files that have not changed become hard links to its files.", metavar="BACKUP"
+        ),
+    ] = None,
+) -> None:
+    """Copy the log while it is written.
+
+    All partitions are copied as they were at one moment: each transaction whole or not at all. Every frame is checked. The
+    backup has its name only when it is complete.
+    """
+    from headwater.log.embedded import backup as backups
+
+    with session.log(write=True, folder=True) as log, progress_bar(session, "backup") as progress:
+        made = backups.back_up(log, target, since=since, progress=progress)
+    session.show(_backup_record(made, target), [])
+    session.say(f"{_contents(made)} copied to {target}.")
+    if made.bytes_shared:
+        session.say(f"{format_bytes(made.bytes_shared)} of them are shared with {since}.")
+    for name in made.left_out:
+        session.say(f"Topic {name!r} was deleted meanwhile, and is not in the backup.")
+
+
+@COMMANDS.command("restore")
+def restore(
+    session: Session,
+    source: Annotated[Path, typer.Argument(help="A backup.", metavar="BACKUP")],
+    target: Annotated[Path, typer.Argument(help="A folder that is new or empty.", metavar="TARGET")],
+    dry_run: DryRun = False,
+) -> None:
+    """Make a log of a backup.
+
+    Every file is compared with its checksum. With `--dry-run` nothing else is done: this checks a backup.
+    """
+    from headwater.log.embedded import backup as backups
+
+    with progress_bar(session, "verify" if dry_run else "restore") as progress:
+        if dry_run:
+            made = backups.check_backup(source, progress=progress)
+        else:
+            made = backups.restore(source, target, progress=progress)
+    session.show({**_backup_record(made, target), "done": not dry_run}, [])
+    session.say(f"The backup is whole: {_contents(made)}." if dry_run else f"{_contents(made)} restored to {target}.")
+
+
 # -- for programs and for people --------------------------------------------------------------------------------------
 
 
@@ -108,6 +160,22 @@ def _record(report: Report) -> Record:
         {name: None if (fact := getattr(one, name)) in ("", -1) else fact for name in facts} for one in report.findings
     ]
     return {"ok": report.ok, **{name: getattr(report, name) for name in counts}, "findings": findings}
+
+
+def _backup_record(made: Backup, target: Path) -> Record:
+    return {
+        "target": str(target),
+        "at_us": made.at_us,
+        "topics": len(made.ends),
+        "files": len(made.files),
+        "bytes": made.bytes,
+        "bytes_shared": made.bytes_shared,
+        "left_out": made.left_out,
+    }
+
+
+def _contents(made: Backup) -> str:
+    return f"{counted(len(made.ends), 'topic')} in {counted(len(made.files), 'file')}, {format_bytes(made.bytes)}"
 
 
 def _lines(session: Session, report: Report) -> list[str]:

@@ -114,6 +114,10 @@ class CommitLog:
     def exists(self) -> bool:
         return self.path.exists() or self.copy.exists()
 
+    def content(self) -> bytes:
+        """The bytes of all whole records, as of the last `catch_up`."""
+        return _bytes_of(self.path)[: self.position]
+
     def catch_up(self) -> None:
         """Read the records that other processes have appended, and detect missing ones."""
         with self._reading:

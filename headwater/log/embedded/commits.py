@@ -187,6 +187,33 @@ class Commits:
         finally:
             log.lock.release()
 
+    @contextmanager
+    def quiet(self) -> Iterator[dict[str, bytes]]:
+        """Let no transaction become visible while the block runs; give it the commit logs' bytes by file name.
+
+        The block must be short: commits of all processes wait for it.
+        """
+        began = time.monotonic()
+        while True:
+            with ExitStack() as locks:
+                try:
+                    for log in self._logs:
+                        locks.enter_context(log.lock)
+                except Locked:  # by a commit; it may be one of many
+                    if time.monotonic() - began >= self._lock_seconds_max:
+                        raise
+                    continue
+                self._logs.catch_up()
+                self._logs.check()
+                doubtful = [log for log in self._logs.in_use if not self._finish_last(log)]
+                if not doubtful:
+                    yield {log.path.name: data for log in self._logs if (data := log.content())}
+                    return
+            waited = time.monotonic() - began
+            if waited >= self._lock_seconds_max:
+                raise self._busy(doubtful[0], waited)
+            time.sleep(min(PAUSE_SECONDS_MAX, waited / 4))
+
     # -- committing ---------------------------------------------------------------------------------------------------
 
     def commit(

@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
+from headwater.filelock import try_lock, wait_for_lock
 from headwater.log.embedded import rewrite
 from headwater.log.embedded.files import (
     COPY_BYTES,
@@ -75,17 +77,21 @@ def maintain_partition(
     wait: bool = False,
     before: int = 0,
 ) -> None:
-    """Maintain one partition. If another process holds its maintenance lock, wait for it (`wait`) or do nothing.
+    """Maintain one partition. If another process maintains it or makes a backup, wait for that (`wait`) or do nothing.
 
     Segments whose rows all have offsets less than `before` are deleted, whatever the retention.
     """
     if not partition.folder.is_dir():
         return
-    if wait:
-        partition.maintenance_lock.__enter__()
-    elif not partition.maintenance_lock.try_acquire():
-        return
-    try:
+    with contextlib.ExitStack() as locks:
+        if wait:
+            locks.enter_context(partition.maintenance_lock)
+        elif partition.maintenance_lock.try_acquire():
+            locks.callback(partition.maintenance_lock.release)
+        else:
+            return
+        if not locks.enter_context(without_backup(partition.backup_lock, partition.lock_seconds_max, wait=wait)):
+            return
         _remove_leftovers(partition)
         _roll_if_due(handle, partition, clock=clock, seal=seal)
         _expire(handle, partition, report, now_us=clock.now_us(), before=before)
@@ -102,8 +108,18 @@ def maintain_partition(
         if sealed:
             partition.coalesced_to = sealed[-1][1]
         (partition.folder / FAILURE_FILE).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def without_backup(path: Path, seconds_max: float, *, wait: bool = True) -> Iterator[bool]:
+    """Prevent that a backup begins; `path` is the lock of backups. False while one runs, unless the caller waits for it."""
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        if wait:
+            wait_for_lock(descriptor, path, seconds_max=seconds_max, shared=True)
+        yield wait or try_lock(descriptor, shared=True)
     finally:
-        partition.maintenance_lock.release()
+        os.close(descriptor)
 
 
 def _record_failure(partition: Partition, error: HeadwaterError) -> None:

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from headwater.log.embedded.writer import KeyOffsets
 
 IOV_MAX = 1000
+#: In the folder of a log: held by a backup, and shared by all that rewrites or deletes segments.
+BACKUP_LOCK = "backup.lock"
 INDEXES_KEPT = 16
 
 
@@ -111,6 +113,8 @@ class Partition:
         self.clock = context.clock
         self.is_committed = context.is_committed
         self.quarantine = context.root / "quarantine"
+        self.backup_lock = context.root / BACKUP_LOCK
+        self.lock_seconds_max = context.lock_seconds_max
         self.read_only = context.read_only
         #: The first offset of a topic in memory since the last boot; 0 for other topics.
         self.floor = floor

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError
-from headwater.log.embedded import recovery
+from headwater.log.embedded import maintenance, recovery
 from headwater.log.embedded.commit_log import Damage, Rebuilt
 from headwater.log.embedded.log import EmbeddedLog, local_log
 from headwater.log.embedded.maintenance import FAILURE_FILE, failure_of
-from headwater.log.embedded.partition import Partition
+from headwater.log.embedded.partition import BACKUP_LOCK, Partition
 from headwater.log.embedded.partition_repair import PartitionInspection
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.segment import SEGMENT_HEADER_BYTES, SegmentMap
@@ -79,7 +79,12 @@ def repair(log: Log, topic: str | None = None, *, dry_run: bool = False, progres
     """Repair what can be repaired; with `dry_run` only report what would be done."""
     if log.read_only and not dry_run:
         raise ReadOnly(path=log.address)
-    return Inspection(local_log(log), progress, has_actions=True, repairs=not dry_run).run(topic)
+    local = local_log(log)
+    inspection = Inspection(local, progress, has_actions=True, repairs=not dry_run)
+    if dry_run:
+        return inspection.run(topic)
+    with maintenance.without_backup(local.path / BACKUP_LOCK, local.config.lock_seconds_max):
+        return inspection.run(topic)
 
 
 class Inspection:
