@@ -18,7 +18,7 @@ from headwater.home import is_remote
 from headwater.log import Log
 from headwater.log.errors import TopicExists
 from headwater.log.topic_rules import check_name
-from headwater.schema import partition_of
+from headwater.schema import partition_of, partition_of_text
 from headwater.sourcing.decider import Decider
 from headwater.sourcing.draft import Rules
 from headwater.sourcing.entity_store import EntityStore
@@ -168,11 +168,9 @@ class Entities(Generic[State, Command, Event]):
             correlation=correlation,
             causation=causation,
         )
-        store = self.store_of(id)
-        [decision] = store.submit([request])
+        decision = self.store_of(id).send(request)
         if decision.error is not None:
             raise decision.error
-        store.confirm(decision.offset_next)
         return decision
 
     def send_many(self, requests: Iterable[CommandRequest | tuple[str, Command]]) -> list[Decision]:
@@ -187,13 +185,15 @@ class Entities(Generic[State, Command, Event]):
             for each in requests
         ]
         places: dict[int, list[int]] = {}
-        for place, number in enumerate(self._partition_numbers([request.id for request in made])):
+        ids = pa.array([request.id for request in made], pa.string())
+        for place, number in enumerate(partition_of([ids], self._partition_count()).tolist()):
             places.setdefault(number, []).append(place)
         decisions: list[Decision | None] = [None] * len(made)
         for number, chosen in places.items():
             decided = self._store(number).submit([made[place] for place in chosen])
             for place, decision in zip(chosen, decided, strict=True):
                 decisions[place] = decision
+        self.log.flush(self.topic)
         for number in places:
             ends = [each.offset_next for each in decisions if each is not None and each.partition == number]
             self._store(number).confirm(max(ends))
@@ -313,16 +313,16 @@ class Entities(Generic[State, Command, Event]):
 
     def store_of(self, id: str) -> EntityStore:
         """For modules of event sourcing: the partition of an entity."""
-        return self._store(self._partition_numbers([id])[0])
+        count = self._partition_count()
+        return self._store(0 if count == 1 else partition_of_text(id, count))
 
-    def _partition_numbers(self, ids: Sequence[str]) -> list[int]:
+    def _partition_count(self) -> int:
         self._check_open()
         count = self.log.partitions_of(self.topic)
         if count != self._partitions:
             why = f"the topic had {self._partitions} partitions, and now has {count}"
-            raise HistoryBroken(topic=self.topic, entity=ids[0] if ids else "", offset=0, why=why)
-        numbers: list[int] = partition_of([pa.array(ids, pa.string())], count).tolist()
-        return numbers
+            raise HistoryBroken(topic=self.topic, entity="", offset=0, why=why)
+        return count
 
     def _store(self, number: int) -> EntityStore:
         store = self._stores.get(number)

@@ -5,8 +5,9 @@ Invariants:
 - The cache has states after rows that are applied; an entity in `_stale` has further ones.
 - A writer holds the lock, so that commands of all processes are decided one after the other. Rows are appended on the
   condition that the partition ends at `_next`; otherwise the rows in between are applied, and the batch is decided again.
-- The lock is released before the disk confirms the rows, so that threads share a sync. No caller is told of rows that are
-  not confirmed.
+- The lock is released before the disk confirms the rows, so that processes share a sync. The threads of a process take
+  turns: one decides the commands of all that wait, and waits for the disk for all of them. No caller is told of rows that
+  are not confirmed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import Any
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
 from headwater.log import Log
+from headwater.log.embedded import local_log
 from headwater.log.errors import OffsetConflict
 from headwater.sourcing.codec import Misfit
 from headwater.sourcing.draft import Draft, Known, Rules
 from headwater.sourcing.errors import HistoryBroken
+from headwater.sourcing.event_payload import ROWS_MAX, to_payload
 from headwater.sourcing.event_rows import EventRow, to_batch
 from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.partition_events import PartitionEvents
@@ -67,16 +70,42 @@ class EntityStore(PartitionEvents):
         self._cached_max, self._snapshot_events = entities_cached_max, None if is_hidden else snapshot_events
         self._jobs: list[_Job] = []
         self._jobs_lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._files = local_log(log)
+        self._schema_version = log.topic(topic).schema_version
         self._cache: dict[str, Known] = {}
         self._stale: set[str] = set()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
+    def send(self, request: CommandRequest) -> Decision:
+        """Decide a command and append its events; they are durable on return.
+
+        Commands of threads that come while another thread waits for the disk are decided together.
+        """
+        job = self._add_job([request])
+        with self._turn:
+            [decision] = self._done(job)
+            self.confirm(self._next)
+        return decision
+
     def submit(self, requests: Sequence[CommandRequest]) -> list[Decision]:
         """Decide commands and append their events. They are durable after `confirm`."""
+        return self._done(self._add_job(requests))
+
+    def confirm(self, offset_next: int) -> None:
+        if self._durable < offset_next:
+            self._files.sync_to(self.topic, self.partition, offset_next)
+            self._durable = max(self._durable, offset_next)
+
+    def _add_job(self, requests: Sequence[CommandRequest]) -> _Job:
         job = _Job(requests)
         with self._jobs_lock:
             self._jobs.append(job)
+        return job
+
+    def _done(self, job: _Job) -> list[Decision]:
+        """The decisions of a job, which this or another thread has decided with all that wait."""
         with self._memory:
             if job.decisions is None and job.error is None:
                 with self._jobs_lock:
@@ -120,19 +149,32 @@ class EntityStore(PartitionEvents):
                 return draft.decisions
             self.save_keys()
             try:
-                self._log.append(
-                    self.topic,
-                    to_batch(draft.rows),
-                    partition=self.partition,
-                    expected_offset=self._next,
-                    durable=False,
-                )
+                self._append(draft.rows)
             except OffsetConflict as conflict:
                 self._read_to(conflict.actual)
                 continue
             reach("sourcing.appended")
             self.applied(draft)
             return draft.decisions
+
+    def _append(self, rows: Sequence[EventRow]) -> None:
+        """Append rows behind those that are known; raise `OffsetConflict` if others follow those."""
+        if len(rows) <= ROWS_MAX:
+            payload = to_payload(rows)
+            if len(payload) <= self._log.config.frame_bytes_max // 2:
+                self._files.append_payload(
+                    self.topic,
+                    self.partition,
+                    payload,
+                    rows=len(rows),
+                    times=(rows[0].at_us, rows[-1].at_us),
+                    schema_version=self._schema_version,
+                    expected_offset=self._next,
+                )
+                return
+        self._log.append(
+            self.topic, to_batch(rows), partition=self.partition, expected_offset=self._next, durable=False
+        )
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

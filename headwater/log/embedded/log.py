@@ -452,6 +452,35 @@ class EmbeddedLog(Log):
         self._check_open()
         return self._catalogue.get(topic)
 
+    def append_payload(
+        self,
+        topic: str,
+        partition: int,
+        payload: bytes,
+        *,
+        rows: int,
+        times: tuple[int, int],
+        schema_version: int,
+        expected_offset: int,
+    ) -> int:
+        """Append rows that are encoded already, if the partition ends at an offset; return the offset behind them.
+
+        `times` are the first and last event time. The rows are durable after `sync_to`.
+        """
+        return self._writer.append_payload(
+            self.handle(topic),
+            partition,
+            payload,
+            rows=rows,
+            times=times,
+            schema_version=schema_version,
+            expected_offset=expected_offset,
+        )
+
+    def sync_to(self, topic: str, partition: int, offset: int) -> None:
+        """Wait until the rows of a partition before an offset are as durable as the topic promises."""
+        self.handle(topic).partition(partition).sync_to(offset)
+
     def catalogue(self) -> Catalogue:
         return self._catalogue
 

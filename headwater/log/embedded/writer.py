@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
+from google_crc32c import value as crc32c
 
 from headwater.clock import Clock, time_us
 from headwater.config import Config
@@ -19,7 +20,7 @@ from headwater.log.drafts import Key, drafts_of, key_of
 from headwater.log.embedded.catalogue import Catalogue
 from headwater.log.embedded.files import storage_error
 from headwater.log.embedded.maintenance import MaintenanceThread
-from headwater.log.embedded.partition import Identity, Partition, append_together
+from headwater.log.embedded.partition import Identity, Partition, Written, append_together
 from headwater.log.embedded.partition_reader import PartitionReader
 from headwater.log.embedded.producers import Registry, producer_id
 from headwater.log.embedded.state import Tail
@@ -74,6 +75,33 @@ class Writer:
         if expected_offset is not None or expected_key_offset is not None:
             condition = _condition(handle, rows, drafts, expected_offset, expected_key_offset)
         return self._append(handle, drafts, known, condition, durable)
+
+    def append_payload(
+        self,
+        handle: TopicHandle,
+        number: int,
+        payload: bytes,
+        *,
+        rows: int,
+        times: tuple[int, int],
+        schema_version: int,
+        expected_offset: int,
+    ) -> int:
+        """Append rows that are encoded already, as `append` with `durable=False`; return the offset behind them."""
+        partition = handle.partition(number)
+        frame = Draft(payload, crc32c(payload), len(payload), rows, rows, schema_version)
+        frame.sent_at_us, (frame.time_min_us, frame.time_max_us) = self._clock.now_us(), times
+
+        def check(tail: Tail) -> None:
+            if tail.offset != expected_offset:
+                raise _conflict(handle, number, expected_offset, tail.offset)
+
+        try:
+            written = partition.append([frame], condition=check)
+        except (OSError, StorageError) as error:
+            _raise_failure(handle, error)
+        self._appended(handle, [(partition, written)])
+        return written.offset_next
 
     @property
     def frame_rows_max(self) -> int:
@@ -175,24 +203,25 @@ class Writer:
             else:
                 results = append_together(places, identity)
         except (OSError, StorageError) as error:
-            if handle.deleted:  # by another process, while this one was about to append
-                raise NotFound(kind="topic", name=handle.topic.name) from error
-            if isinstance(error, StorageError):
-                raise
-            raise storage_error(error, handle.folder) from error
+            _raise_failure(handle, error)
         for (partition, _), written in zip(places, results, strict=True):
-            number = partition.number
-            ranges[number] = (written.offset, written.offset_next)
+            ranges[partition.number] = (written.offset, written.offset_next)
             if written.tail is None:
                 duplicates += 1
             waits.append((partition, written.offset_next))
-            if written.rolled and self._maintained:
-                self._maintenance.rolled(handle, partition)
-        if handle.topic.retention.seconds_max is not None and self._maintained:
-            self._maintenance.appended(handle)
+        self._appended(handle, [(partition, written) for (partition, _), written in zip(places, results, strict=True)])
         if durable and handle.topic.durability == "fsync":
             self._sync(waits)
         return Appended(topic=handle.topic.name, ranges=ranges, duplicate=bool(drafts) and duplicates == len(drafts))
+
+    def _appended(self, handle: TopicHandle, results: Iterable[tuple[Partition, Written]]) -> None:
+        """Schedule maintenance after an append."""
+        if self._maintained:
+            for partition, written in results:
+                if written.rolled:
+                    self._maintenance.rolled(handle, partition)
+            if handle.topic.retention.seconds_max is not None:
+                self._maintenance.appended(handle)
 
     def _sync(self, waits: list[tuple[Partition, int]]) -> None:
         if len(waits) <= 1:
@@ -233,9 +262,7 @@ def _condition(
 
     def check(tail: Tail) -> None:
         if expected_offset is not None and tail.offset != expected_offset:
-            # The writer of the last rows may have died before it synced them: the caller must be able to see them.
-            handle.partition(number).sync_to(tail.offset)
-            raise OffsetConflict(topic=topic.name, partition=number, expected=expected_offset, actual=tail.offset)
+            raise _conflict(handle, number, expected_offset, tail.offset)
         if key is not None and expected_key_offset is not None:
             partition = handle.partition(number)
             partition.sync_to(tail.offset)  # rows that are not synced yet count too
@@ -249,6 +276,21 @@ def _condition(
                 )
 
     return check
+
+
+def _conflict(handle: TopicHandle, number: int, expected: int, actual: int) -> OffsetConflict:
+    # The writer of the last rows may have died before it synced them: the caller must be able to see them.
+    handle.partition(number).sync_to(actual)
+    return OffsetConflict(topic=handle.topic.name, partition=number, expected=expected, actual=actual)
+
+
+def _raise_failure(handle: TopicHandle, error: OSError | StorageError) -> NoReturn:
+    """Raise the error of a failed append."""
+    if handle.deleted:  # by another process, while this one was about to append
+        raise NotFound(kind="topic", name=handle.topic.name) from error
+    if isinstance(error, StorageError):
+        raise error
+    raise storage_error(error, handle.folder) from error
 
 
 class KeyOffsets:
