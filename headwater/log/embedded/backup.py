@@ -38,7 +38,6 @@ from headwater.log.embedded.files import (
     storage_errors,
     sync_folder,
 )
-from headwater.log.embedded.frame import HEADER_BYTES, payload_is_whole
 from headwater.log.embedded.log import EmbeddedLog, local_log, open_folder
 from headwater.log.embedded.partition import BACKUP_LOCK
 from headwater.log.embedded.producers import SUFFIX
@@ -54,6 +53,7 @@ from headwater.log.embedded.segment import (
 from headwater.log.embedded.state import DELETED, StateFile, Tail
 from headwater.log.embedded.topic import load_topic
 from headwater.log.errors import BackupDamaged, FileCorrupt, FrameCorrupt, ReadOnly, SegmentMissing
+from headwater.log.frame import HEADER_BYTES, payload_is_whole
 from headwater.log.port import OFFSETS_TOPIC, Log
 from headwater.log.topic_rules import INTERNAL
 
