@@ -52,6 +52,16 @@ QUEUE_CRASH_POINTS = ("queue.journal_written", "queue.dead_letters_written")
 #: Points of commands of entities: their events are appended or committed, and not in the index.
 SOURCING_CRASH_POINTS = ("sourcing.appended", "sourcing.committed", "sourcing.indexing")
 
+#: Points of an erasure: the keys are taken away, and not destroyed before the last but one.
+ERASURE_CRASH_POINTS = (
+    "erasure.begun",
+    "erasure.projections_cleared",
+    "erasure.topics_rewritten",
+    "erasure.derived",
+    "erasure.searched",
+    "erasure.destroyed",
+)
+
 #: Points of a batch of the topic sink, in its tasks and its driver.
 SINK_CRASH_POINTS = ("stage.written", "stage.finished", "sink.before_commit", "sink.committed")
 

@@ -74,13 +74,15 @@ class ViewList:
 class ReadOptions:
     """Options of a read: rows that reflect at least these offsets of topics, within so many seconds.
 
-    `app` is needed if several apps have a view of one name. An answer in Arrow is not bounded in rows.
+    `app` is needed if several apps have a view of one name. An answer in Arrow is not bounded in rows. `reveal` decrypts
+    personal values of events, for callers with `admin` of the view; without it they are encrypted.
     """
 
     at_least: dict[str, dict[int, int]] | None = None
     timeout: float | None = None
     app: str | None = None
     arrow: bool = True
+    reveal: bool = False
 
 
 DEFAULTS = ReadOptions()
@@ -148,13 +150,14 @@ class Views(Service):
         """Look a row up by its key; null if there is none."""
         from headwater.views.wire import unpacked
 
+        self._check_reveal(view, options)
         values, runner, found = unpacked(key) or {}, self.runner(options.app), None
         if runner is not None and not options.at_least:
             # A row in memory is read here: a thread would take longer than the look-up.
             found = runner.keeper.view(view).glance(values)
         if found is None:
             found = await self.host.run(partial(self._look_up, view, values, options), waits=bool(options.at_least))
-        return Table(found, is_row=True)
+        return Table(self._revealed(found, options), is_row=True)
 
     def _look_up(self, view: str, key: Mapping[str, Any], options: ReadOptions) -> pa.Table:
         if (runner := self.runner(options.app)) is not None:
@@ -173,7 +176,9 @@ class Views(Service):
         options: ReadOptions = DEFAULTS,
     ) -> Table:
         """Read the rows of a view, or those that meet a condition. More rows than an answer may have are an error (422)."""
-        return self.bounded(self._rows(view, where, parameters, limit, options), view, options)
+        self._check_reveal(view, options)
+        found = self._revealed(self._rows(view, where, parameters, limit, options), options)
+        return self.bounded(found, view, options)
 
     def _rows(
         self, view: str, where: str | dict[str, Any] | None, parameters: Any, limit: int | None, options: ReadOptions
@@ -204,6 +209,15 @@ class Views(Service):
             return reader.table(where, parameters=given, limit=limit)
         request = StatementRequest(statement=statement, parameters=parameters, app=runner.app.name, bounds=bounds)
         return restored(self.run(request), reader.spec.schema)
+
+    def _check_reveal(self, view: str, options: ReadOptions) -> None:
+        if options.reveal:
+            self.caller.require("admin", view)
+
+    def _revealed(self, rows: pa.Table, options: ReadOptions) -> pa.Table:
+        from headwater.sourcing import reveal
+
+        return reveal(self.host.log, rows) if options.reveal else rows
 
     def subscribe(self, view: str, start: str | None, *, app: str | None = None) -> Subscription:
         """Subscribe to a view that this process maintains: all rows, then each change; from a position, only changes."""

@@ -1,8 +1,9 @@
 """Event sourcing: commands are decided into events, and state is evolved from them."""
 
+from headwater.sourcing.certificate import Certificate, Remainder
 from headwater.sourcing.decider import Decider, Rejected
 from headwater.sourcing.entities import Entities
-from headwater.sourcing.erasure import Certificate, erase
+from headwater.sourcing.erasure import erase, erased
 from headwater.sourcing.errors import (
     CommandRejected,
     DeciderFailed,
@@ -15,6 +16,7 @@ from headwater.sourcing.errors import (
 from headwater.sourcing.personal import Personal
 from headwater.sourcing.projection import Projection
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
+from headwater.sourcing.reveal import reveal
 from headwater.sourcing.transaction import EntityTransaction
 
 __all__ = [
@@ -35,6 +37,9 @@ __all__ = [
     "ProjectionFailed",
     "RecordedEvent",
     "Rejected",
+    "Remainder",
     "VersionConflict",
     "erase",
+    "erased",
+    "reveal",
 ]

@@ -7,11 +7,13 @@ old key store restores what was erased. Deleted keys are overwritten, in the fil
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,8 @@ from headwater.log import Log
 from headwater.optional import require
 from headwater.sourcing.errors import KeyLost, KeyStoreUnusable
 
-#: The field of the JSON object that stands for an encrypted value: the key's id, and nonce and cipher text in base64.
+#: The field of the JSON object that stands for an encrypted value: the key's id, nonce and cipher text in base64, and what
+#: the value is a part of, which the cipher text is bound to.
 MARK = "$personal"
 NONCE_BYTES = 12
 #: Whose key snapshots are encrypted with. An erasure destroys it, too.
@@ -68,6 +71,14 @@ class KeyStore:
         )
         database.execute("CREATE INDEX IF NOT EXISTS subjects ON keys(subject)")
         database.execute("CREATE TABLE IF NOT EXISTS erased(id INTEGER PRIMARY KEY)")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS erasing(id INTEGER PRIMARY KEY, subject TEXT NOT NULL, key BLOB NOT NULL)"
+        )
+        database.execute("CREATE TABLE IF NOT EXISTS certificates(id TEXT PRIMARY KEY, body TEXT NOT NULL)")
+        database.execute("CREATE TABLE IF NOT EXISTS secret(key BLOB NOT NULL)")
+        # From the begin on, so that each backup has it.
+        query = "INSERT INTO secret SELECT ? WHERE NOT EXISTS (SELECT 1 FROM secret)"
+        database.execute(query, (secrets.token_bytes(32),))
         return database
 
     def _data_version(self) -> int:
@@ -101,7 +112,7 @@ class KeyStore:
             key = self._by_subject.get(subject) or self._key_of(subject)
         nonce = secrets.token_bytes(NONCE_BYTES)
         sealed = nonce + key.cipher.encrypt(nonce, plain, about.encode())
-        return {MARK: [key.id, base64.b64encode(sealed).decode()]}
+        return {MARK: [key.id, base64.b64encode(sealed).decode(), about]}
 
     def _key_of(self, subject: str) -> _Key:
         row = self._db.execute("SELECT id, key FROM keys WHERE subject = ? LIMIT 1", (subject,)).fetchone()
@@ -123,7 +134,7 @@ class KeyStore:
     # Any: the JSON of an event.
     def decrypt(self, value: Any, about: str) -> bytes | None:
         """The value that a JSON stands for; None if it was erased."""
-        number, sealed = value[MARK]
+        number, sealed = value[MARK][:2]
         cipher = self._by_id.get(number)
         if cipher is None:
             with self._lock:
@@ -133,12 +144,18 @@ class KeyStore:
                         return None
                     raise KeyLost(path=str(self.path), key=number)
                 cipher = self._by_id[number] = self._make(row[0])
-        data = base64.b64decode(sealed)
-        try:
-            plain: bytes = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about.encode())
-        except Exception as error:  # the package's own class, and it is optional
-            raise KeyLost(path=str(self.path), key=number) from error
+        plain = opened(cipher, sealed, about)
+        if plain is None:
+            raise KeyLost(path=str(self.path), key=number)
         return plain
+
+    # Any: the JSON of an event.
+    def decrypt_if_known(self, value: Any, about: str) -> bytes | None:
+        """The value that a JSON stands for; None if it was erased, or its key is lost."""
+        try:
+            return self.decrypt(value, about)
+        except KeyLost:
+            return None
 
     def seal_snapshot(self, state: bytes) -> bytes:
         """A snapshot, encrypted: it may hold personal values of any subject."""
@@ -149,24 +166,61 @@ class KeyStore:
         return self.decrypt(orjson.loads(sealed), SNAPSHOTS) or b""
 
     # -- erasing ------------------------------------------------------------------------------------------------------
+    #
+    # An erasure takes the keys away from all readers first, and destroys them when nothing in plain text is left: until
+    # then it must know what to search for, also if its process dies.
 
-    def ids(self, subjects: Iterable[str]) -> dict[int, str]:
-        """The ids of the keys of some subjects."""
-        query = "SELECT id FROM keys WHERE subject = ?"
-        return {row[0]: subject for subject in subjects for row in self._db.execute(query, (subject,))}
-
-    def destroy(self, subjects: Sequence[str]) -> int:
-        """Delete the keys of subjects, and overwrite their bytes; return how many there were."""
+    def begin_erasure(self, subjects: Iterable[str]) -> dict[str, int]:
+        """Take the keys of subjects away from all readers; return how many each subject has, also of earlier calls."""
         with self._lock:
-            ids = self.ids(subjects)
             with _Transaction(self._db):
-                self._db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", [(number,) for number in ids])
-                self._db.executemany("DELETE FROM keys WHERE id = ?", [(number,) for number in ids])
+                for subject in subjects:
+                    query = "INSERT INTO erasing SELECT id, subject, key FROM keys WHERE subject = ?"
+                    self._db.execute(query, (subject,))
+                    self._forget_keys("subject = ?", subject)
+                self._forget_keys("subject = ?", SNAPSHOTS)
                 self._db.execute(f"PRAGMA user_version = {self._erasures() + 1}")
             self._overwrite_journal()
             self._forget()
-            self._new = [each for each in self._new if each[1] not in subjects]
-        return len(ids)
+            return dict(self._db.execute("SELECT subject, count(*) FROM erasing GROUP BY subject"))
+
+    def _forget_keys(self, condition: str, value: str) -> None:
+        self._db.execute(f"INSERT OR IGNORE INTO erased SELECT id FROM keys WHERE {condition}", (value,))
+        self._db.execute(f"DELETE FROM keys WHERE {condition}", (value,))
+
+    def end_erasure(self, certificates: Iterable[tuple[str, str, str]]) -> None:
+        """Destroy the keys of subjects, and overwrite their bytes; keep each one's certificate until it is appended."""
+        with self._lock:
+            with _Transaction(self._db):
+                for subject, number, body in certificates:
+                    self._db.execute("DELETE FROM erasing WHERE subject = ?", (subject,))
+                    self._db.execute("INSERT OR REPLACE INTO certificates VALUES (?, ?)", (number, body))
+            self._overwrite_journal()
+
+    def certificates(self) -> dict[str, str]:
+        """Certificates of keys that were destroyed, by their ids, which are not known to be in the log."""
+        return dict(self._db.execute("SELECT id, body FROM certificates"))
+
+    def forget_certificates(self, numbers: Iterable[str]) -> None:
+        """The certificates are in the log."""
+        with self._lock, _Transaction(self._db):
+            self._db.executemany("DELETE FROM certificates WHERE id = ?", [(number,) for number in numbers])
+
+    def has_key(self, subject: str) -> bool:
+        """Whether a subject has a key, or one that is being erased."""
+        query = "SELECT 1 FROM keys WHERE subject = ?1 UNION SELECT 1 FROM erasing WHERE subject = ?1"
+        return self._db.execute(query, (subject,)).fetchone() is not None
+
+    # Any: ciphers of the optional package.
+    def erasing(self) -> dict[int, tuple[str, Any]]:
+        """The keys that are being erased: subjects and ciphers, by the keys' ids."""
+        rows = self._db.execute("SELECT id, subject, key FROM erasing").fetchall()
+        return {number: (subject, self._make(key)) for number, subject, key in rows}
+
+    def pseudonym(self, subject: str) -> str:
+        """What stands for a subject in certificates: a hash that only the holder of the key store can compute."""
+        row = self._db.execute("SELECT key FROM secret").fetchone()
+        return hmac.new(row[0], subject.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _overwrite_journal(self) -> None:
         """Fill the journal with zeros: it had the pages as they were before. A journal of zeros is an empty one."""
@@ -204,12 +258,12 @@ def is_encrypted(value: Any) -> bool:
     return type(value) is dict and MARK in value and len(value) == 1
 
 
-def plain_values(keys: KeyStore, body: dict[str, Any], about: str, ids: dict[int, str]) -> list[tuple[str, Any]]:
-    """The decrypted values of an event that belong to some keys, each with its subject."""
-    found = []
-    for value in body.values():
-        if is_encrypted(value) and value[MARK][0] in ids:
-            plain = keys.decrypt(value, about)
-            if plain is not None:
-                found.append((ids[value[MARK][0]], orjson.loads(plain)))
-    return found
+# Any: a cipher of the optional package.
+def opened(cipher: Any, sealed: str, about: str) -> bytes | None:
+    """A value that was encrypted with this key and for this purpose; None for another one, or a damaged one."""
+    data = base64.b64decode(sealed)
+    try:
+        plain: bytes = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about.encode())
+    except Exception:  # the package's own class, and it is optional
+        return None
+    return plain

@@ -18,15 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headwater.errors import ArgumentInvalid, HeadwaterError, NotPossible
 from headwater.sourcing.errors import ProjectionFailed
+from headwater.sourcing.projection_files import OFFSETS, WAIT_SECONDS, drop_tables, note_projection
 from headwater.sourcing.request import RecordedEvent
 
 if TYPE_CHECKING:
     from headwater.sourcing.entities import Entities
-
-#: The table with the offsets, and what the model was made of and by. Other tables are the user's.
-OFFSETS = "headwater_offsets"
-#: How long another process may hold the file while it applies events.
-WAIT_SECONDS = 60.0
 
 
 class Projection:
@@ -35,7 +31,7 @@ class Projection:
     `query` applies what is durable by now before it reads, so a program reads its own writes. Several processes may share
     the file. Events of one entity come in order; those of different entities in any order. Raise `version` after a
     change of `tables` or `apply`: then the model is built again from all events. Personal fields that the entities
-    reveal are stored as `apply` writes them, in plain text.
+    reveal are stored as `apply` writes them, in plain text; an erasure empties the file, and it is built again.
 
     >>> import tempfile, headwater as hw
     >>> from dataclasses import dataclass
@@ -87,6 +83,8 @@ class Projection:
         except sqlite3.Error as error:
             self._db.close()
             raise ArgumentInvalid(name="path", value=self.path, expected=f"a file of SQLite ({error})") from error
+        if entities.shows_personal:
+            note_projection(entities.log, self.path, entities.name)
 
     def catch_up(self) -> int:
         """Apply the events that are durable by now, and return how many there were."""
@@ -155,13 +153,7 @@ class Projection:
 
     def _create(self) -> None:
         """Empty tables in the place of those of an older version."""
-        # A virtual table drops the tables that it is made of.
-        query = (
-            "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table') AND name NOT LIKE 'sqlite_%' "
-            "ORDER BY sql LIKE 'CREATE VIRTUAL%' DESC"
-        )
-        for kind, name in self._db.execute(query).fetchall():
-            self._db.execute(f'DROP {kind} IF EXISTS "{name}"')
+        drop_tables(self._db)
         self._db.execute(
             f"CREATE TABLE {OFFSETS}(partition INTEGER PRIMARY KEY, next INTEGER NOT NULL, entities TEXT NOT NULL, "
             "topic TEXT NOT NULL, version INTEGER NOT NULL, tables TEXT NOT NULL)"

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
 import pytest
 
 import headwater as hw
 from headwater.errors import NotFound
+from headwater.faults import ERASURE_CRASH_POINTS
 from headwater.log import Log
-from headwater.sourcing import KeyLost, Personal, erase
+from headwater.sourcing import KeyLost, Personal, Projection, RecordedEvent, erase, erased
 from headwater.sourcing.errors import DeciderInvalid, KeyStoreUnusable, PersonalHidden
+from headwater.testing.crash import CrashAt, run_until_killed
 
 
 @dataclass(frozen=True)
@@ -100,35 +105,119 @@ def test_an_erased_subject_is_forgotten_everywhere_and_the_others_are_not(log: L
     customers.send_many([("c-1", Order("a book"))] * 3)
     with hw.Entities(log, "customer", DECIDER, snapshot_events=2) as others:
         assert others.load("c-1").state.name == "Ada Lovelace"
-        [certificate] = erase(log, "c-1", by="clerk", why="she asked for it")
+        [certificate] = erase(log, "c-1", by="clerk", why="Ada Lovelace asked for it")
         assert certificate.complete
         assert (certificate.events, certificate.entities, certificate.values_searched) == (1, 1, 2)
         for each in (customers, others):
             assert each.load("c-1").state == Customer("[erased]", None, "a rival", ("a book",) * 3)
     erase(log, "c-2")
     assert customers.load("c-1").state.note == "gone"
-    rows = log.read("erasures").rows()
-    assert [(row["subject"], row["by"], row["why"]) for row in rows] == [
-        ("c-1", "clerk", "she asked for it"),
-        ("c-2", None, None),
-    ]
+    first, second = erased(log)
+    assert (first.by, first.why, first.outcome) == ("clerk", "[erased] asked for it", "complete")
+    assert first.subject != second.subject
+    assert "c-1" not in first.to_json()
+    assert erased(log, ["c-1"]) == [replace(first, name="c-1")]
+    assert erase(log, "c-1") == [replace(first, name="c-1")]
     with pytest.raises(NotFound):
-        erase(log, "c-1")
+        erase(log, "c-7")
     customers.send("c-1", Register("Ada again"))
     assert customers.load("c-1").state.name == "Ada again"
+    assert erase(log, "c-1")[0].id != first.id
 
 
-def test_copies_in_plain_text_are_found(log: Log, customers: Customers) -> None:
+def test_copies_in_plain_text_are_found_and_the_erasure_is_pending(log: Log, customers: Customers) -> None:
+    customers.send("c-1", Register("Ada Lovelace"))
+    customers.send("c-2", Register("Grace Hopper"))
+    log.create("plain", {"id": "int64", "name": "string"}, key="id")
+    log.create("packed", {"id": "int64", "name": "string"}, codec="zstd")
+    for topic in ("plain", "packed"):
+        log.append(topic, [{"id": 1, "name": "Dr. Ada Lovelace"}, {"id": 2, "name": "Grace Hopper"}])
+    [certificate] = erase(log, "c-1")
+    assert (certificate.outcome, [each.place for each in certificate.remaining]) == (
+        "pending",
+        ["topic packed", "topic plain"],
+    )
+    assert customers.load("c-1").state.name == "[erased]"
+    [certificate] = erase(log, "c-1", rewrite=["p*"], accept=["topic nothing"])
+    assert certificate.complete
+    assert set(certificate.rewritten) == {"topic packed", "topic plain"}
+    for topic in ("plain", "packed"):
+        assert [row["name"] for row in log.read(topic).rows()] == ["Dr. [erased]", "Grace Hopper"]
+    assert [each.outcome for each in erased(log)] == ["complete"]
+
+
+def test_what_is_left_can_be_accepted(log: Log, customers: Customers) -> None:
     customers.send("c-1", Register("Ada Lovelace"))
     log.create("plain", {"name": "string"})
-    log.create("packed", {"name": "string"}, codec="zstd")
-    for topic in ("plain", "packed"):
-        log.append(topic, [{"name": "Ada Lovelace"}] * 100)
-    others = [("view people", pa.table({"name": ["Ada Lovelace"]})), ("view cities", pa.table({"city": ["Paris"]}))]
-    [certificate] = erase(log, "c-1", others=others)
-    assert not certificate.complete
-    assert certificate.remaining[-2:] == ["topic packed", "view people"]
-    assert any("plain" in place for place in certificate.remaining)
+    log.append("plain", [{"name": "Ada Lovelace"}])
+    [certificate] = erase(log, "c-1", accept=["topic *"])
+    assert (certificate.complete, certificate.accepted) == (True, ["topic plain"])
+
+
+def test_values_that_other_persons_have_are_not_searched_for(log: Log, customers: Customers) -> None:
+    customers.send("c-1", Register("Ada Lovelace", "ada@example.org"))
+    customers.send("c-2", Register("Ada Lovelace", "other@example.org"))
+    log.create("plain", {"name": "string"})
+    log.append("plain", [{"name": "Ada Lovelace"}])
+    [certificate] = erase(log, "c-1")
+    assert (certificate.complete, certificate.values_searched, certificate.values_shared) == (True, 1, 1)
+    assert customers.load("c-2").state.name == "Ada Lovelace"
+
+
+@pytest.mark.parametrize("form", ["utf-16-le", "utf-16-be", "json", "base64", "gzip"])
+def test_values_are_found_in_other_forms(log: Log, customers: Customers, form: str) -> None:
+    name = "Zoë Lovelace"
+    forms = {
+        "utf-16-le": name.encode("utf-16-le"),
+        "utf-16-be": name.encode("utf-16-be"),
+        "json": json.dumps({"name": name}).encode(),
+        "base64": base64.b64encode(b"x" + name.encode() + b"y"),
+        "gzip": gzip.compress(name.encode()),
+    }
+    customers.send("c-1", Register(name))
+    (log.home / "copy").write_bytes(forms[form])
+    [certificate] = erase(log, "c-1")
+    assert [each.place for each in certificate.remaining] == [str(log.home / "copy")]
+
+
+def test_a_projection_is_emptied_and_built_again(log: Log, customers: Customers, tmp_path: Path) -> None:
+    tables = ["CREATE TABLE people(id TEXT PRIMARY KEY, name TEXT)"]
+
+    def apply(db: sqlite3.Connection, event: RecordedEvent) -> None:
+        if isinstance(event.event, Registered):
+            db.execute("INSERT OR REPLACE INTO people VALUES (?, ?)", (event.id, event.event.name))
+
+    with Projection(customers, tmp_path / "people.sqlite", tables=tables, apply=apply) as people:
+        customers.send_many([(f"c-{number}", Register(f"name-of-{number:04d}")) for number in range(100)])
+        assert len(people.query("SELECT * FROM people")) == 100
+        [certificate] = erase(log, "c-7")
+        assert certificate.complete
+        assert certificate.rewritten == [f"projection {tmp_path / 'people.sqlite'}"]
+        found = b"".join(path.read_bytes() for path in tmp_path.glob("people.sqlite*"))
+        assert b"name-of-0007" not in found
+        rows = {row["id"]: row["name"] for row in people.query("SELECT * FROM people")}
+        assert rows == {f"c-{number}": f"name-of-{number:04d}" for number in range(100)} | {"c-7": "[erased]"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("point", ERASURE_CRASH_POINTS)
+def test_a_killed_erasure_is_finished_by_the_next(tmp_path: Path, point: str) -> None:
+    def work() -> None:
+        with hw.open(tmp_path / "log") as log:
+            erase(log, "c-1", rewrite=["plain"])
+
+    with hw.open(tmp_path / "log") as log, hw.Entities(log, "customer", DECIDER) as customers:
+        customers.send("c-1", Register("Ada Lovelace"))
+        log.create("plain", {"name": "string"})
+        log.append("plain", [{"name": "Ada Lovelace"}])
+    assert run_until_killed(work, at=CrashAt(point=point)).killed
+    with hw.open(tmp_path / "log") as log, hw.Entities(log, "customer", DECIDER) as customers:
+        assert customers.load("c-1").state.name == "[erased]"
+        [certificate] = erase(log, "c-1", rewrite=["plain"])
+        assert certificate.complete
+        assert [each.id for each in erased(log) if each.complete] == [certificate.id]
+        assert log.read("plain").rows()[0]["name"] == "[erased]"
+    assert b"Lovelace" not in bytes_of(tmp_path)
 
 
 def test_who_may_not_see_personal_values_sees_none(log: Log, customers: Customers) -> None:
@@ -160,8 +249,6 @@ def test_a_key_store_can_be_elsewhere(log: Log, tmp_path: Path) -> None:
 
 
 def test_a_destroyed_key_leaves_no_byte(log: Log, customers: Customers) -> None:
-    import sqlite3
-
     customers.send_many([(f"c-{number}", Register(f"name {number}")) for number in range(50)])
     customers.close()
     path = log.home / "keys" / "keys.sqlite"
@@ -189,19 +276,3 @@ def test_a_personal_field_needs_a_subject_and_something_in_its_place() -> None:
         )
         with pytest.raises(DeciderInvalid):
             decider.check()
-
-
-def test_of_ten_thousand_subjects_a_hundred_are_erased_and_the_others_are_intact(log: Log) -> None:
-    names = {f"c-{number}": f"name-of-{number:05d}-in-clear" for number in range(10_000)}
-    erased = [f"c-{number}" for number in range(0, 10_000, 100)]
-    with hw.Entities(log, "customer", DECIDER) as customers:
-        customers.send_many([(id, Register(name)) for id, name in names.items()])
-        certificates = erase(log, erased)
-        assert len(certificates) == 100
-        assert all(each.complete and each.values_searched == 1 for each in certificates)
-    with hw.Entities(log, "customer", DECIDER) as customers:
-        for id, name in names.items():
-            expected = "[erased]" if id in set(erased) else name
-            assert customers.load(id).state.name == expected
-    found = bytes_of(Path(log.address))
-    assert b"-in-clear" not in found

@@ -33,6 +33,7 @@ from headwater.log.embedded.partition import LogContext
 from headwater.log.embedded.producers import Registry
 from headwater.log.embedded.ranges import event_times, punctuations_at, read_range, tails
 from headwater.log.embedded.reader import EmbeddedCursor, EmbeddedRowWatch, TopicRead, TopicReader
+from headwater.log.embedded.rewrite import Change
 from headwater.log.embedded.stage import EmbeddedStage
 from headwater.log.embedded.topic import TopicHandle
 from headwater.log.embedded.transactions import EmbeddedTransaction, Transactions
@@ -415,6 +416,17 @@ class EmbeddedLog(Log):
                     self.handle(name), partition, report, clock=self.clock, compact=compact, seal=seal, wait=True
                 )
         return report
+
+    def change_rows(self, topic: str, change: Change) -> int:
+        """Replace values in rows that were appended, also in archived ones; return the number of changed frames.
+
+        Rows keep their offsets. For values that must not stay: a reader that has passed a row does not see the change.
+        """
+        handle = self.handle(topic)
+        self._check_writable()
+        return sum(
+            maintenance.change_rows(handle, partition, change, clock=self.clock) for partition in handle.partitions()
+        )
 
     def delete_before(self, topic: str, offsets: Offsets, *, seal: bool = False) -> Offsets:
         handle = self.handle(topic)

@@ -122,6 +122,30 @@ def without_backup(path: Path, seconds_max: float, *, wait: bool = True) -> Iter
         os.close(descriptor)
 
 
+def change_rows(handle: TopicHandle, partition: Partition, change: rewrite.Change, *, clock: Clock) -> int:
+    """Change rows of one partition and of its archive, while others append; return the number of changed frames."""
+    if not partition.folder.is_dir():
+        return 0
+    with partition.maintenance_lock:
+        _remove_leftovers(partition)
+        _roll_if_due(handle, partition, clock=clock, seal=True)
+        changed = 0
+        for sealed in (*_archived(handle.archive(partition.number)), *_sealed(partition)):
+            changed += rewrite.change_rows(handle, partition, sealed, change)
+        return changed
+
+
+def _archived(folder: Path) -> list[rewrite.Sealed]:
+    """All segments of an archive, each with the offset at which it ends."""
+    found = []
+    for segment in list_segments(folder)[0]:
+        end = segment.offset_next
+        if end is None:
+            end = max((header.offset_next for _, header in walk(SegmentMap(segment.path).view)), default=segment.base)
+        found.append((segment, end))
+    return found
+
+
 def _record_failure(partition: Partition, error: HeadwaterError) -> None:
     """Record why the background maintenance of a partition failed, for `verify` and `headwater doctor`."""
     with contextlib.suppress(OSError):  # the disk is full, or the topic was deleted

@@ -1,4 +1,5 @@
-"""Rewrites of sealed segments: coalescing joins small frames, compaction keeps only the last row of each key.
+"""Rewrites of sealed segments: coalescing joins small frames, compaction keeps only the last row of each key, and a change
+of rows replaces values that must not stay.
 
 The new file is written beside the old ones, synced, and published by one rename under a name with the offsets that it
 covers. From then on the old files are superseded, even if they still exist.
@@ -12,8 +13,9 @@ itself: at every moment, a reader from the start finds the last row of every key
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +59,8 @@ SMALL_FRAME_BYTES = 16 * 1024
 #: A sealed segment, and the offset at which it ends.
 Sealed = tuple[Segment, int]
 Int64s = npt.NDArray[np.int64]
+#: The rows of a frame with other values, at the same offsets; None if they stay as they are.
+Change = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
 
 class Piece(NamedTuple):
@@ -74,6 +78,8 @@ class Output:
     partition: Partition
     base: int
     flags: int = 0
+    #: Where it is written, if not among the segments of the partition.
+    folder: Path | None = None
     drafts: list[tuple[Draft, int, int, int]] = field(default_factory=list)
     pending: list[Piece] = field(default_factory=list)
 
@@ -128,7 +134,7 @@ class Output:
     def publish(self, offset_next: int, replaced: Sequence[Segment]) -> None:
         """Write, sync and rename the segment; then unlink the superseded ones."""
         self.flush()
-        folder = self.partition.folder
+        folder = self.folder or self.partition.folder
         path = segment_path(folder, self.base, offset_next)
         temporary = path.with_name(f".{path.name}.tmp")
         size = SEGMENT_HEADER_BYTES + sum(draft.size for draft, *_ in self.drafts)
@@ -191,6 +197,30 @@ def coalesce(handle: TopicHandle, partition: Partition, sealed: Sealed) -> bool:
         output.add(piece)
     output.publish(end, [segment])
     return True
+
+
+def change_rows(handle: TopicHandle, partition: Partition, sealed: Sealed, change: Change) -> int:
+    """Change rows of one sealed segment, also of an archived one; return the number of frames with changed rows.
+
+    Rows keep their offsets and times. Readers that have the old file mapped see it until they let it go.
+    """
+    segment, end = sealed
+    pieces = (piece for piece in pieces_of(handle, partition, sealed) if isinstance(piece, Piece))
+    if all(change(piece.rows) is None for piece in pieces):
+        return 0
+    mapped = SegmentMap(segment.path)
+    headers = [header for _, header in frames_to(mapped, segment, end)]
+    output = Output(handle, partition, segment.base, folder=segment.path.parent)
+    output.flags = _keep_producers(partition, mapped.flags, headers, end)
+    changed = 0
+    for piece in pieces_of(handle, partition, sealed):
+        if isinstance(piece, Piece):
+            rows = change(piece.rows)
+            changed += rows is not None
+            piece = piece if rows is None else piece._replace(rows=rows)
+        output.add(piece)
+    output.publish(end, [segment])
+    return changed
 
 
 def compact(handle: TopicHandle, partition: Partition, sealed: Sequence[Sealed], *, now_us: int) -> int:
