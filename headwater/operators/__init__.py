@@ -11,8 +11,10 @@ from headwater.operators.branch import Branch
 from headwater.operators.compared_to import ComparedTo
 from headwater.operators.correct_clock import CorrectClock
 from headwater.operators.count_window import CountWindow
+from headwater.operators.decide import Decide
 from headwater.operators.dedupe import Dedupe
 from headwater.operators.enrich import Enrich
+from headwater.operators.evolve import Evolve
 from headwater.operators.global_window import Global
 from headwater.operators.guard import Guard
 from headwater.operators.hopping import Hopping
@@ -42,8 +44,10 @@ __all__ = [
     "ComparedTo",
     "CorrectClock",
     "CountWindow",
+    "Decide",
     "Dedupe",
     "Enrich",
+    "Evolve",
     "Global",
     "Guard",
     "Hopping",

@@ -1,6 +1,7 @@
 """Event sourcing: commands are decided into events, and state is evolved from them."""
 
 from headwater.sourcing.certificate import Certificate, Remainder
+from headwater.sourcing.command_rows import COMMAND_SCHEMA, command_rows
 from headwater.sourcing.decider import Decider, Rejected
 from headwater.sourcing.entities import Entities
 from headwater.sourcing.erasure import erase, erased
@@ -15,11 +16,13 @@ from headwater.sourcing.errors import (
 )
 from headwater.sourcing.personal import Personal
 from headwater.sourcing.projection import Projection
+from headwater.sourcing.read_model import Deleted, ReadModel
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
 from headwater.sourcing.reveal import reveal
 from headwater.sourcing.transaction import EntityTransaction
 
 __all__ = [
+    "COMMAND_SCHEMA",
     "Certificate",
     "CommandRejected",
     "CommandRequest",
@@ -27,6 +30,7 @@ __all__ = [
     "DeciderFailed",
     "DeciderNotDeterministic",
     "Decision",
+    "Deleted",
     "Entities",
     "Entity",
     "EntityTransaction",
@@ -35,10 +39,12 @@ __all__ = [
     "Personal",
     "Projection",
     "ProjectionFailed",
+    "ReadModel",
     "RecordedEvent",
     "Rejected",
     "Remainder",
     "VersionConflict",
+    "command_rows",
     "erase",
     "erased",
     "reveal",

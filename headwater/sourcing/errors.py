@@ -80,7 +80,7 @@ class DeciderNotDeterministic(QueryError):
 
 @dataclass(eq=False, kw_only=True)
 class ProjectionFailed(QueryError):
-    """The function of a projection raised; none of the events of the catch-up was applied."""
+    """The function of a projection raised, or returned what it must not; none of the events of the catch-up was applied."""
 
     path: str
     entities: str
@@ -88,7 +88,7 @@ class ProjectionFailed(QueryError):
     version: int
     why: str
     problem = "The projection {path} failed on event {version} of {entities} {entity!r}: {why}."
-    remedy = "Correct `apply`; with a new `version` the model is built again from all events."
+    remedy = "Correct the function; with a new `version` the model is built again from all events."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -73,6 +73,7 @@ class Subscription:
     def close(self) -> None:
         """End the subscription, also for a thread that waits in it."""
         self._closed = True
+        self._pending = iter(())  # first rows that were not read to the end hold a snapshot of the store
         self._keeper.tell()
 
     def __enter__(self) -> Self:

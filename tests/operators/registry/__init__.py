@@ -4,7 +4,7 @@ Rows are the same on every run. The laws of each operator, which seek counter-ex
 stand in the operator's own file, and so does most of what is used here as an oracle.
 """
 
-from tests.operators.registry import analytics, joins, others, patterns, tables, windows
+from tests.operators.registry import analytics, joins, others, patterns, sourcing, tables, windows
 from tests.operators.registry.entry import Entry
 
 ENTRIES = (
@@ -14,6 +14,7 @@ ENTRIES = (
     *analytics.ENTRIES,
     *patterns.ENTRIES,
     *others.ENTRIES,
+    *sourcing.ENTRIES,
 )
 #: What `headwater.operators` has beside operators, and where it is tested.
 NO_OPERATORS = {
