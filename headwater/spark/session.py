@@ -15,6 +15,7 @@ from headwater.home import absolute_address
 from headwater.optional import require_extras
 from headwater.spark import fork_server
 from headwater.spark.archive_creation import create_in_background
+from headwater.spark.cluster import cluster_settings, driver_address, is_local
 from headwater.spark.java import Archive, find_java, launcher
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def session(
     the cache folder in about a minute; the archive halves the start of later sessions. On Linux, Spark's Python processes
     are forked from one that has loaded what they need, unless `PYSPARK_PYTHON` names another Python.
 
+    On a cluster, `log` and `state` must be where driver and executors find them under one name, and each executor needs
+    Headwater and its Python at the same path, or as `PYSPARK_PYTHON` says. The driver takes the address from which it
+    reaches the master, unless `SPARK_LOCAL_IP` or `spark.driver.host` says another.
+
     A session that exists already is returned, with sources and sinks registered and its other settings as they are.
     """
     require_extras("spark")
@@ -74,7 +79,7 @@ def session(
         builder = builder.config(key, value)
     if quiet:
         _silence_error_logs()
-    with _environment(quiet=quiet, forks=_is_local(settings["spark.master"])):
+    with _environment(settings, quiet=quiet):
         spark = builder.getOrCreate()
     return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
 
@@ -133,7 +138,7 @@ def _shared_environment(spark: SparkSession) -> Iterator[None]:
 
 
 def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mapping[str, Any]) -> dict[str, str]:
-    """What a session is started with: settings that suit streams on one machine, and those of the caller, which win."""
+    """What a session is started with: settings that suit streams, and those of the caller, which win."""
     settings = {
         "spark.master": master,
         STATE: str(state),
@@ -149,9 +154,11 @@ def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mappi
     }
     if log is not None:
         settings[LOG] = absolute_address(log)
-    if _is_local(master):
+    if is_local(master):
         settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        settings |= cluster_settings(master, os.environ)
     settings |= {key: _text(value) for key, value in conf.items()}
     # Spark keeps what its web page would show also where there is none.
     return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}
@@ -186,10 +193,13 @@ def _silence_error_logs() -> None:
 
 
 @contextlib.contextmanager
-def _environment(*, quiet: bool, forks: bool) -> Iterator[None]:
-    """What Spark's scripts look for in the environment, while the JVM starts; `forks`: its Pythons come from the fork server."""
+def _environment(settings: Mapping[str, str], *, quiet: bool) -> Iterator[None]:
+    """What Spark's scripts look for in the environment, while the JVM starts."""
     java = find_java()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    forks = is_local(settings["spark.master"])
+    address = "127.0.0.1" if forks else driver_address(settings["spark.master"])
+    if address is not None:
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
     during = {"JAVA_HOME": str(launcher(java) if quiet or not java.vectors else java.home)}
     if "PYSPARK_PYTHON" not in os.environ:  # a user who names a Python gets that one
         python = str((fork_server.start() if forks else None) or sys.executable)
@@ -204,10 +214,6 @@ def _environment(*, quiet: bool, forks: bool) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _is_local(master: str) -> bool:
-    return master.startswith("local")
 
 
 def _cores_of(master: str) -> int:
