@@ -27,7 +27,9 @@ from headwater.sourcing.event_rows import SCHEMA, SUFFIX, EventRow, from_batch
 from headwater.sourcing.keys import KeyStore, keys_folder
 from headwater.sourcing.partition_events import index_folder
 from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
+from headwater.sourcing.schedule import open_queue, schedule, worker
 from headwater.sourcing.transaction import EntityTransaction, decide_over, read_boundary
+from headwater.units import Duration
 
 State = TypeVar("State")
 Command = TypeVar("Command")
@@ -107,6 +109,8 @@ class Entities(Generic[State, Command, Event]):
             self._keys = KeyStore(keys_folder(log, keys))
         self._stores: dict[int, EntityStore] = {}
         self._opening = threading.Lock()
+        # Any: a `headwater.queues.Queue`.
+        self._scheduled: Any = None
         self._closed = False
 
     def on(self, log: Log) -> Entities[State, Command, Event]:
@@ -221,6 +225,40 @@ class Entities(Generic[State, Command, Event]):
         decision = decide_over(self.log, self._all_stores(), self.store_of(id), self._checked_tags(tags), request)
         self.store_of(id).confirm(decision.offset_next)
         return decision
+
+    # Any: the options of `send`.
+    def schedule(
+        self,
+        id: str,
+        command: Command,
+        *,
+        at: datetime | int | None = None,
+        delay: Duration | None = None,
+        **options: Any,
+    ) -> str:
+        """Send a command at a time, or after a delay; return its command id. The options are those of `send`.
+
+        The command is a message of the queue `NAME.scheduled`, durable on return. A `worker` sends it when it is due.
+        Its effect comes once, also if it is scheduled again with the same `command_id` or a worker is killed. Its
+        fields are in the queue as plain text.
+        """
+        self._check_revealed()
+        self.decider.command_types.check(command)
+        request = CommandRequest(id=id, command=command, **options)
+        with self._opening:
+            self._check_open()
+            if self._scheduled is None:
+                self._scheduled = open_queue(self.log, self.name)
+        return schedule(self._scheduled, request, at=at, delay=delay)
+
+    # Any: `headwater.queues.Retry` and `headwater.queues.Worker`; queues are no layer below.
+    def worker(self, *, concurrency: int = 1, retries: Any = None) -> Any:
+        """The worker of scheduled commands: call its `run` in each process that is to send them.
+
+        A command that is rejected is sent again with the pauses of `retries`, and then is a dead letter of its queue.
+        """
+        self._check_revealed()
+        return worker(self, concurrency=concurrency, retries=retries)
 
     # Any: the options of `send`.
     def try_command(self, id: str, command: Command, **options: Any) -> Decision:
@@ -368,6 +406,8 @@ class Entities(Generic[State, Command, Event]):
         for store in self._stores.values():
             store.close()
         self._stores.clear()
+        if self._scheduled is not None:
+            self._scheduled.close()
         if self._keys is not None:
             self._keys.close()
 
