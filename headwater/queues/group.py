@@ -11,9 +11,8 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,10 +23,12 @@ from headwater.log import Log, Offsets
 from headwater.log.errors import OffsetExpired
 from headwater.queues.config import QueueConfig
 from headwater.queues.dead_letters import DeadMessage, write_dead_letters
+from headwater.queues.delivery import Delivery, Idle, ranges_in
 from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.index import Entry, Index
 from headwater.queues.journal import DONE, SNAPSHOT, Event, Journal
 from headwater.queues.message import Message, Place, Stored, decode, decode_plain
+from headwater.queues.ranges import Range, gaps, lease_ranges, merged, ranges_of
 from headwater.queues.rows import QueueRows
 from headwater.queues.work_queue import QueueConsumer
 
@@ -41,30 +42,6 @@ SNAPSHOT_ROWS = 50_000
 EXTERNAL = "@"
 
 Lease = tuple[int, int, int]
-
-
-class Idle(NamedTuple):
-    """What a caller that got no message has to wait for."""
-
-    ends: dict[int, int]
-    journal_next: int
-    #: When a lease runs out, or a scheduled message is due.
-    event_us: int | None
-    #: Whether the death of another process could free messages.
-    others: bool
-    #: Whether the call has looked through as many rows as it may, and there are others.
-    unread: bool
-
-
-@dataclass
-class _Delivery:
-    """What one call has decided so far."""
-
-    now_us: int
-    picked: list[tuple[Message, int]] = field(default_factory=list)
-    dead: list[DeadMessage] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    unread: bool = False
 
 
 class Group:
@@ -164,17 +141,19 @@ class Group:
         elif kind in ("reset", "cursor"):
             index.reset({each.partition: max(each.offset, starts[each.partition]) for each in events})
         elif kind == "done":
-            index.mark_done([Place(event.partition, event.offset) for event in events])
+            for event in events:
+                index.mark_done(event.partition, event.offset, event.offset + event.length)
         elif kind == "kept":
             self._keep(events)
         elif kind in DONE:
-            self._finish(kind, [Place(event.partition, event.offset) for event in events])
+            for partition, some in itertools.groupby(events, key=lambda event: event.partition):
+                self._finish(kind, partition, merged((event.offset, event.offset + event.length) for event in some))
         else:
             cursors = index.cursors()
             for event in events:
                 place = Place(event.partition, event.offset)
                 if index.entry(place) is None and event.offset >= cursors[event.partition]:
-                    index.mark_done([place])
+                    index.mark_done(event.partition, event.offset, event.offset + 1)
                     self._keep([event])
                 index.give_back(place, ready_at_us=event.ready_at_us, attempts=event.attempts)
 
@@ -182,9 +161,11 @@ class Group:
         """Add messages before the cursor that an index which is built again does not know, in the order of offsets."""
         index = self._index
         ordered = self._config().ordered
-        rows = self._rows.read([Place(event.partition, event.offset) for event in events]) if ordered else {}
-        for event in events:
-            place = Place(event.partition, event.offset)
+        places = [
+            (Place(event.partition, event.offset + more), event) for event in events for more in range(event.length)
+        ]
+        rows = self._rows.read(place for place, _ in places) if ordered else {}
+        for place, event in places:
             key = rows[place].message.key if place in rows else None
             blocked = key is not None and index.has_key(event.partition, key)
             index.park(*place, ready_at_us=event.ready_at_us, key=key, blocked=blocked, attempts=event.attempts)
@@ -214,7 +195,9 @@ class Group:
             rows_min = 1 if force else max(SNAPSHOT_ROWS, 2 * index.unfinished_count())
             if index.get("journal_next") - needed >= rows_min:
                 events = [Event("cursor", partition, cursor) for partition, cursor in cursors.items()]
-                events += [Event("done", *place) for place in index.done()]
+                events += [
+                    Event("done", partition, start, length=stop - start) for partition, start, stop in index.done()
+                ]
                 events += [Event("kept", *row) for row in index.unfinished()]
                 events.append(Event("pause" if index.get("paused") else "resume"))
                 # Durable before the index says so: the rows before it will be deleted.
@@ -225,20 +208,24 @@ class Group:
             floors = {partition: index.floor(partition, cursor) for partition, cursor in cursors.items()}
         return needed, floors
 
-    def _finish(self, kind: str, places: list[Place]) -> None:
+    def _finish(self, kind: str, partition: int, ranges: Sequence[Range]) -> None:
         """Delete messages that the group is done with, and let the next ones of their keys follow."""
-        index, cursors = self._index, self._index.cursors()
-        ahead = [place for place in places if place.offset >= cursors[place.partition]]
-        if ahead:
-            index.mark_done(ahead)
-        keys = set()
-        if self._config().ordered:
-            entries = (index.entry(place) for place in places)
-            keys = {(entry.partition, entry.key) for entry in entries if entry is not None and entry.key is not None}
-        index.delete(places)
-        for partition, key in keys:
+        index, cursor = self._index, self._index.cursors()[partition]
+        keys: set[str] = set()
+        for start, stop in ranges:
+            if stop > cursor:
+                index.mark_done(partition, max(start, cursor), stop)
+            if self._config().ordered:
+                keys |= index.keys_between(partition, start, stop)
+            index.delete(partition, start, stop)
+        for key in keys:
             index.unblock(partition, key)
-        index.add({"ack": "acknowledged", "dead": "dead"}.get(kind, "expired"), len(places))
+        count = sum(stop - start for start, stop in ranges)
+        index.add({"ack": "acknowledged", "dead": "dead"}.get(kind, "expired"), count)
+
+    def _finish_places(self, kind: str, places: Sequence[Place]) -> None:
+        for partition, some in itertools.groupby(sorted(places), key=lambda place: place.partition):
+            self._finish(kind, partition, ranges_of([place.offset for place in some]))
 
     def _record(self, events: Sequence[Event]) -> None:
         """Append events that the index has already; the rows of the journal before them are those of other groups."""
@@ -262,7 +249,7 @@ class Group:
         """Lease up to `n` messages, those of the highest priority first."""
         config = self._config()
         with self.changes() as index:
-            delivery = _Delivery(self._log.clock.now_us())
+            delivery = Delivery(self._log.clock.now_us())
             self._return_lost(delivery, owner)
             ends = self._log.end_offsets(self._queue)
             wanted = self._allowed(n, owner, config)
@@ -271,23 +258,28 @@ class Group:
             token = secrets.randbits(62) | 1
             until = delivery.now_us + lease_us
             for partition in sorted(ends, reverse=True):
-                if len(delivery.picked) < wanted:
+                if delivery.count < wanted:
                     self._pick_again(partition, wanted, delivery, (token, owner, until))
-                if len(delivery.picked) < wanted:
+                if delivery.count < wanted:
                     self._pick_new(partition, wanted, ends[partition], delivery, (token, owner, until))
             self._record(delivery.events)
             self._write_dead(delivery.dead)
-            index.add("delivered", len(delivery.picked))
-            index.add("redelivered", sum(attempt > 1 for _, attempt in delivery.picked))
+            index.add("delivered", delivery.count)
+            index.add("redelivered", delivery.redelivered)
             others = any(name != owner and not name.startswith(EXTERNAL) for name in index.owners())
             event_us = None if delivery.picked else index.next_event_us(ends, delivery.now_us)
             idle = Idle(ends, index.get("journal_next"), event_us, others, delivery.unread)
         if delivery.events:
             self.journal.flush()
-        messages = []
-        for message, attempt in delivery.picked:
-            message.attempt, message.token, message.lease_until_us, message.queue = attempt, token, until, queue
-            messages.append(message)
+        messages: list[Message] = []
+        for part in delivery.picked:  # rows are decoded without the lock
+            if isinstance(part, tuple):
+                message, attempt = part
+                message.attempt = attempt
+                message.token, message.lease_until_us, message.queue = token, until, queue
+                messages.append(message)
+            else:
+                messages += decode_plain(part, config, token=token, lease_until_us=until, queue=queue)
         return messages, idle
 
     def _allowed(self, n: int, owner: str, config: QueueConfig) -> int:
@@ -302,7 +294,7 @@ class Group:
             index.store("active", owner)
         return n if config.prefetch is None else max(0, min(n, config.prefetch - index.owned_count(owner)))
 
-    def _return_lost(self, delivery: _Delivery, owner: str) -> None:
+    def _return_lost(self, delivery: Delivery, owner: str) -> None:
         """Return the messages of leases that ran out, and of processes that died."""
         index, config = self._index, self._config()
         for entry in index.expired(delivery.now_us):
@@ -326,26 +318,26 @@ class Group:
             path.unlink(missing_ok=True)
 
     def _fail(
-        self, entry: Entry, delivery: _Delivery, *, error: str, reason: str, delay_us: int, trace: str = ""
+        self, entry: Entry, delivery: Delivery, *, error: str, reason: str, delay_us: int, trace: str = ""
     ) -> Event | None:
         """Return a message after a failure, or make it a dead letter after its last attempt; the event of a return."""
         config = self._config()
         attempts = entry.attempts + (config.count == "failures")
         if config.attempts_max is not None and attempts >= config.attempts_max:
-            self._finish("dead", [Place(entry.partition, entry.offset)])
+            self._finish("dead", entry.partition, [(entry.offset, entry.offset + 1)])
             delivery.dead.append(DeadMessage(Place(entry.partition, entry.offset), error, reason, trace, attempts))
             return None
         ready = delivery.now_us + delay_us if delay_us else 0
         self._index.give_back(Place(entry.partition, entry.offset), ready_at_us=ready, attempts=attempts)
         return Event("return", entry.partition, entry.offset, attempts, ready)
 
-    def _pick_again(self, partition: int, wanted: int, delivery: _Delivery, lease: tuple[int, str, int]) -> None:
+    def _pick_again(self, partition: int, wanted: int, delivery: Delivery, lease: tuple[int, str, int]) -> None:
         """Lease messages before the cursor: returned ones, and scheduled ones that are due."""
         index = self._index
         acquired = int(self._config().count == "acquisitions")
         token, owner, until = lease
-        while len(delivery.picked) < wanted:
-            entries = index.ready(partition, now_us=delivery.now_us, count=wanted - len(delivery.picked))
+        while delivery.count < wanted:
+            entries = index.ready(partition, now_us=delivery.now_us, count=wanted - delivery.count)
             if not entries:
                 return
             rows = self._rows.read([Place(entry.partition, entry.offset) for entry in entries])
@@ -354,29 +346,28 @@ class Group:
                 place = Place(entry.partition, entry.offset)
                 stored = rows.get(place)
                 if stored is None:  # retention has deleted it
-                    self._finish("drop", [place])
+                    self._finish_places("drop", [place])
                     delivery.events.append(Event("drop", *place))
                 elif self._is_expired(stored, delivery.now_us):
                     self._expire(place, delivery)
                 else:
                     leased.append(place)
-                    delivery.picked.append((stored.message, entry.attempts + 1))
+                    delivery.add(stored.message, entry.attempts + 1)
             index.lease(leased, token=token, owner=owner, until_us=until, acquired=acquired)
 
-    def _pick_new(
-        self, partition: int, wanted: int, end: int, delivery: _Delivery, lease: tuple[int, str, int]
-    ) -> None:
+    def _pick_new(self, partition: int, wanted: int, end: int, delivery: Delivery, lease: tuple[int, str, int]) -> None:
         """Lease messages from the cursor on; index those that are scheduled, or blocked by their key."""
         index, config = self._index, self._config()
         start = cursor = index.cursors()[partition]
         token, owner, until = lease
         chunk = 16
         fresh: list[tuple[int, int, str | None, int]] = []
+        runs: list[Range] = []
         attempts = int(config.count == "acquisitions")
         keys: set[str] = set()  # leased by this call
         room = BLOCKED_MAX - index.blocked_count() if config.ordered else 1
-        while len(delivery.picked) < wanted and cursor < end and cursor - start < SCAN_ROWS_MAX and room > 0:
-            missing = wanted - len(delivery.picked)
+        while delivery.count < wanted and cursor < end and cursor - start < SCAN_ROWS_MAX and room > 0:
+            missing = wanted - delivery.count
             chunk = min(max(chunk * 4, missing), SCAN_ROWS_MAX)
             position, done = cursor, index.done_between(partition, cursor, cursor + chunk)
             parked: list[tuple[int, int, int, str | None]] = []
@@ -387,17 +378,18 @@ class Group:
                 break
             for data, offset_next in batches:
                 if not done and self._is_plain(data, config):
-                    messages = decode_plain(data.slice(0, missing), config)
-                    delivery.picked += [(message, 1) for message in messages]
-                    fresh += [(message.partition, message.offset, None, attempts) for message in messages]
-                    position = offset_next if data.num_rows <= missing else messages[-1].offset + 1
-                    missing -= len(messages)
+                    rows = data.slice(0, missing)
+                    delivery.add_rows(rows)
+                    found = ranges_in(rows)
+                    runs += found
+                    position = offset_next if data.num_rows <= missing else found[-1][1]
+                    missing -= rows.num_rows
                     if missing <= 0:
                         break
                     continue
                 for stored in decode(data, config, None):
                     message = stored.message
-                    if len(delivery.picked) >= wanted:
+                    if delivery.count >= wanted:
                         break
                     position = message.offset + 1
                     key = message.key
@@ -415,13 +407,15 @@ class Group:
                         else:
                             parked.append(row)
                     else:
-                        fresh.append((*message.place, key if config.ordered else None, attempts))
-                        delivery.picked.append((message, 1))
+                        delivery.add(message, 1)
                         if config.ordered and key is not None:
+                            fresh.append((*message.place, key, attempts))
                             keys.add(key)
+                        else:
+                            runs.append((message.offset, message.offset + 1))
                 else:
                     position = max(position, offset_next)
-                missing = wanted - len(delivery.picked)
+                missing = wanted - delivery.count
                 if missing <= 0:
                     break
             index.park_many(parked)
@@ -431,6 +425,7 @@ class Group:
         delivery.unread |= cursor - start >= SCAN_ROWS_MAX
         if cursor != start:
             index.lease_new(fresh, token=token, owner=owner, until_us=until)
+            index.lease_ranges(partition, merged(runs), attempts=attempts, token=token, owner=owner, until_us=until)
             index.set_cursor(partition, cursor)
             index.forget_done(partition, cursor)
 
@@ -442,10 +437,10 @@ class Group:
     def _is_expired(self, stored: Stored, now_us: int) -> bool:
         return stored.expires_at_us is not None and stored.expires_at_us <= now_us
 
-    def _expire(self, place: Place, delivery: _Delivery) -> None:
+    def _expire(self, place: Place, delivery: Delivery) -> None:
         keep = self._config().expired == "dead_letter"
         # A message at the cursor is not in the index yet.
-        self._finish("dead" if keep else "expire", [place])
+        self._finish_places("dead" if keep else "expire", [place])
         if keep:
             delivery.dead.append(DeadMessage(place, "MessageExpired", "its time to live ended", "", 0))
         else:
@@ -462,17 +457,24 @@ class Group:
 
     def ack_within(self, leases: Sequence[Lease], *, record: Callable[[Sequence[Event]], None]) -> list[Lease]:
         """Acknowledge messages inside `changes`; return the leases that are lost."""
-        index = self._index
-        held = list(leases)
-        if not self._config().ordered and index.delete_held(leases):
-            index.add("acknowledged", len(leases))
-        else:
-            held = [lease for lease, entry in zip(leases, index.held(leases), strict=True) if entry is not None]
-            held = list(dict.fromkeys(held))
-            self._finish("ack", [Place(*lease[:2]) for lease in held])
-        record([Event("ack", partition, offset) for partition, offset, _ in held])
-        kept = set(held)
-        return [lease for lease in leases if lease not in kept]
+        index, ordered = self._index, self._config().ordered
+        events: list[Event] = []
+        lost: list[Lease] = []
+        for lease in lease_ranges(leases):
+            partition, token, start, stop = lease
+            keys = index.keys_between(partition, start, stop) if ordered else ()
+            held = index.delete_held(lease)
+            for key in keys:
+                index.unblock(partition, key)
+            events += [Event("ack", partition, first, length=behind - first) for first, behind in held]
+            lost += [
+                (partition, offset, token)
+                for first, behind in gaps(start, stop, held)
+                for offset in range(first, behind)
+            ]
+        index.add("acknowledged", sum(event.length for event in events))
+        record(events)
+        return lost
 
     def recorded(self, journal_next: int) -> None:
         """Note that a transaction of the log has appended this group's events up to an offset."""
@@ -483,7 +485,7 @@ class Group:
     ) -> None:
         """Return messages: after a failure, or unprocessed, which takes the acquisition back."""
         with self.changes() as index:
-            delivery = _Delivery(self._log.clock.now_us())
+            delivery = Delivery(self._log.clock.now_us())
             held, lost = self._split(leases)
             for entry in held:
                 if failed:
@@ -511,7 +513,7 @@ class Group:
                 )
                 for entry in held
             ]
-            self._finish("dead", [each.place for each in dead])
+            self._finish_places("dead", [each.place for each in dead])
             self._write_dead(dead)
         self.raise_if_lost(lost)
 
@@ -541,21 +543,21 @@ class Group:
     def drop_oldest(self, count: int) -> None:
         """Drop messages that no worker holds: those that wait, the oldest of the lowest priority first, then scheduled ones."""
         with self.changes() as index:
-            delivery = _Delivery(self._log.clock.now_us())
+            delivery = Delivery(self._log.clock.now_us())
             lease = (1, f"{EXTERNAL}overflow", delivery.now_us)  # no process sees it: all is one change of the index
             dropped = 0
             for partition, end in sorted(self._log.end_offsets(self._queue).items()):
                 while dropped < count:
                     wanted = count - dropped
                     self._pick_again(partition, wanted, delivery, lease)
-                    if len(delivery.picked) < wanted:
+                    if delivery.count < wanted:
                         self._pick_new(partition, wanted, end, delivery, lease)
-                    places = [message.place for message, _ in delivery.picked]
-                    places = places or index.scheduled(partition, count=wanted)
+                    places = delivery.places() or index.scheduled(partition, count=wanted)
                     if not places:
                         break
                     delivery.picked.clear()
-                    self._finish("drop", places)
+                    delivery.count = 0
+                    self._finish_places("drop", places)
                     delivery.events += [Event("drop", *place) for place in places]
                     dropped += len(places)
             self._record(delivery.events)

@@ -3,7 +3,7 @@
 Invariants:
 
 - A message with an offset at or behind its partition's cursor waits, and takes no room here, unless it is in `done`.
-- A message before the cursor is in `messages`, or the group is done with it.
+- A message before the cursor is in `messages` or in a row of `ranges`, or the group is done with it.
 - `journal_next` is the first row of the journal that is not applied yet. The journal is the truth: an index that is
   missing, damaged or ahead of the journal is built again from it, and only leases and acquisitions are lost.
 
@@ -23,11 +23,13 @@ from headwater.errors import HeadwaterError, Locked
 from headwater.log.errors import DiskFull, FileCorrupt
 from headwater.queues.errors import IndexDamaged
 from headwater.queues.message import Place
+from headwater.queues.range_table import TABLES, RangeTable
+from headwater.queues.ranges import LeaseRange, Range, gaps, merged
 
-FORMAT = 3
+FORMAT = 4
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_TABLES = """
+_TABLES = f"""
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE cursors(partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);
 CREATE TABLE messages(
@@ -39,8 +41,11 @@ CREATE INDEX ready ON messages(partition, ready_at, offset) WHERE token IS NULL 
 CREATE INDEX blocked ON messages(partition) WHERE blocked = 1;
 CREATE INDEX leased ON messages(lease_until) WHERE token IS NOT NULL;
 CREATE INDEX keyed ON messages(partition, key, offset) WHERE key IS NOT NULL;
-CREATE TABLE done(partition INTEGER NOT NULL, offset INTEGER NOT NULL, PRIMARY KEY (partition, offset)) WITHOUT ROWID;
+CREATE TABLE done(
+    partition INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, PRIMARY KEY (partition, start)
+) WITHOUT ROWID;
 CREATE TABLE owners(owner TEXT PRIMARY KEY, taken_at INTEGER NOT NULL) WITHOUT ROWID;
+{TABLES}
 """
 
 
@@ -60,6 +65,7 @@ class Index:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = self._open()
+        self._ranges = RangeTable(self._db)
         self._file = path.stat().st_ino
 
     def _open(self) -> sqlite3.Connection:
@@ -136,7 +142,7 @@ class Index:
 
     def reset(self, cursors: dict[int, int]) -> None:
         """Forget all messages; those from the cursors on wait."""
-        for table in ("messages", "done"):
+        for table in ("messages", "ranges", "done"):
             self._db.execute(f"DELETE FROM {table}")  # a name of this module
         self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", cursors.items())
 
@@ -163,6 +169,12 @@ class Index:
         self._db.executemany(
             "INSERT INTO messages VALUES (?, ?, 0, ?, ?, 0, ?, ?, ?)", [(*row, token, owner, until_us) for row in rows]
         )
+
+    def lease_ranges(
+        self, partition: int, ranges: Iterable[Range], *, attempts: int, token: int, owner: str, until_us: int
+    ) -> None:
+        """Lease messages without keys that are not in the index yet."""
+        self._ranges.add([(partition, *each, attempts, token, owner, until_us) for each in ranges])
 
     def lease(self, places: Sequence[Place], *, token: int, owner: str, until_us: int, acquired: int) -> None:
         """Lease messages of the index; `acquired` is added to their attempts."""
@@ -203,27 +215,42 @@ class Index:
             "SELECT partition, offset, key, attempts, owner FROM messages"
             " WHERE partition = ? AND offset = ? AND token = ?"
         )
-        execute = self._db.execute
-        rows = (execute(query, lease).fetchone() for lease in leases)
-        return [None if row is None else Entry(*row) for row in rows]
+        found = []
+        for lease in leases:
+            self._ranges.move_one(*lease[:2])
+            row = self._db.execute(query, lease).fetchone()
+            found.append(None if row is None else Entry(*row))
+        return found
 
     def entry(self, place: Place) -> Entry | None:
+        self._ranges.move_one(*place)
         query = "SELECT partition, offset, key, attempts, owner FROM messages WHERE partition = ? AND offset = ?"
         row = self._db.execute(query, place).fetchone()
         return None if row is None else Entry(*row)
 
-    def delete(self, places: Sequence[Place]) -> int:
-        """Delete messages that the group is done with; return how many were there."""
-        return self._db.executemany("DELETE FROM messages WHERE partition = ? AND offset = ?", places).rowcount
+    def delete(self, partition: int, start: int, stop: int) -> None:
+        """Delete messages that the group is done with."""
+        self._ranges.cut_all(partition, start, stop)
+        self._db.execute(
+            "DELETE FROM messages WHERE partition = ? AND offset >= ? AND offset < ?", (partition, start, stop)
+        )
 
-    def delete_held(self, leases: Sequence[tuple[int, int, int]]) -> bool:
-        """Delete messages whose leases are held, or none of them if one is not."""
-        self._db.execute("SAVEPOINT leases")
-        found = self._db.executemany("DELETE FROM messages WHERE partition = ? AND offset = ? AND token = ?", leases)
-        if found.rowcount != len(leases):
-            self._db.execute("ROLLBACK TO leases")
-        self._db.execute("RELEASE leases")
-        return found.rowcount == len(leases)
+    def delete_held(self, lease: LeaseRange) -> list[Range]:
+        """Delete the messages of a lease that are still held; return which these were."""
+        found = self._ranges.cut(lease)
+        if sum(stop - start for start, stop in found) < lease.stop - lease.start:
+            where = "FROM messages WHERE partition = ? AND token = ? AND offset >= ? AND offset < ?"
+            offsets = self._db.execute(f"SELECT offset {where}", lease).fetchall()
+            self._db.execute(f"DELETE {where}", lease)
+            found += [(offset, offset + 1) for (offset,) in offsets]
+        return merged(sorted(found))
+
+    def keys_between(self, partition: int, start: int, stop: int) -> set[str]:
+        """The keys of messages of the index in a range."""
+        query = (
+            "SELECT DISTINCT key FROM messages WHERE partition = ? AND offset >= ? AND offset < ? AND key IS NOT NULL"
+        )
+        return {key for (key,) in self._db.execute(query, (partition, start, stop))}
 
     def unblock(self, partition: int, key: str) -> None:
         """Let the earliest message of a key be delivered, unless it can be already."""
@@ -233,16 +260,27 @@ class Index:
             (partition, partition, key),
         )
 
-    def mark_done(self, places: Sequence[Place]) -> None:
+    def mark_done(self, partition: int, start: int, stop: int) -> None:
         """Remember messages behind the cursor that the group is done with: the cursor skips them."""
-        self._db.executemany("INSERT OR IGNORE INTO done VALUES (?, ?)", places)
+        known = self._done_ranges(partition, start, stop)
+        rows = [(partition, *each) for each in gaps(start, stop, known)]
+        self._db.executemany("INSERT INTO done VALUES (?, ?, ?)", rows)
 
     def done_between(self, partition: int, start: int, stop: int) -> set[int]:
-        query = "SELECT offset FROM done WHERE partition = ? AND offset >= ? AND offset < ?"
-        return {row[0] for row in self._db.execute(query, (partition, start, stop))}
+        found: set[int] = set()
+        for first, behind in self._done_ranges(partition, start, stop):
+            found.update(range(max(first, start), min(behind, stop)))
+        return found
+
+    def _done_ranges(self, partition: int, start: int, stop: int) -> list[Range]:
+        query = "SELECT start, stop FROM done WHERE partition = ? AND start < ? AND stop > ? ORDER BY start"
+        return self._db.execute(query, (partition, stop, start)).fetchall()
 
     def forget_done(self, partition: int, stop: int) -> None:
-        self._db.execute("DELETE FROM done WHERE partition = ? AND offset < ?", (partition, stop))
+        """Forget messages before an offset; of a range that contains it, the rest is kept."""
+        self._db.execute("DELETE FROM done WHERE partition = ? AND stop <= ?", (partition, stop))
+        query = "UPDATE done SET start = ? WHERE partition = ? AND start < ?"
+        self._db.execute(query, (stop, partition, stop))
 
     def give_back(self, place: Place, *, ready_at_us: int, attempts: int) -> None:
         """End the lease of a message, to be delivered again."""
@@ -253,11 +291,13 @@ class Index:
         )
 
     def extend(self, lease: tuple[int, int, int], until_us: int) -> bool:
+        self._ranges.move_one(*lease[:2])
         query = "UPDATE messages SET lease_until = ? WHERE partition = ? AND offset = ? AND token = ?"
         return self._db.execute(query, (until_us, *lease)).rowcount == 1
 
     def expired(self, now_us: int) -> list[Entry]:
         """Messages whose leases have run out."""
+        self._ranges.move_expired(now_us)
         query = (
             "SELECT partition, offset, key, attempts, owner FROM messages"
             " WHERE token IS NOT NULL AND lease_until <= ? ORDER BY partition, offset"
@@ -265,6 +305,7 @@ class Index:
         return [Entry(*row) for row in self._db.execute(query, (now_us,))]
 
     def owned(self, owner: str) -> list[Entry]:
+        self._ranges.move_owned(owner)
         query = (
             "SELECT partition, offset, key, attempts, owner FROM messages"
             " WHERE token IS NOT NULL AND owner = ? ORDER BY partition, offset"
@@ -272,28 +313,39 @@ class Index:
         return [Entry(*row) for row in self._db.execute(query, (owner,))]
 
     def owned_count(self, owner: str) -> int:
-        query = "SELECT count(*) FROM messages WHERE token IS NOT NULL AND owner = ?"
+        query = (
+            "SELECT (SELECT count(*) FROM messages WHERE token IS NOT NULL AND owner = ?1)"
+            " + (SELECT coalesce(sum(stop - start), 0) FROM ranges WHERE owner = ?1)"
+        )
         return int(self._db.execute(query, (owner,)).fetchone()[0])
 
     # -- what the journal has to keep ----------------------------------------------------------------------------------
 
     def unfinished_count(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM messages").fetchone()[0])
+        """How many rows `unfinished` has."""
+        query = "SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM ranges)"
+        return int(self._db.execute(query).fetchone()[0])
 
-    def unfinished(self) -> list[tuple[int, int, int, int]]:
-        """All messages before the cursors, in order: (partition, offset, attempts, ready_at)."""
-        query = "SELECT partition, offset, attempts, ready_at FROM messages ORDER BY partition, offset"
+    def unfinished(self) -> list[tuple[int, int, int, int, int]]:
+        """All messages before the cursors, in order: (partition, offset, attempts, ready_at, length)."""
+        query = (
+            "SELECT partition, offset, attempts, ready_at, 1 FROM messages"
+            " UNION ALL SELECT partition, start, attempts, 0, stop - start FROM ranges ORDER BY 1, 2"
+        )
         return self._db.execute(query).fetchall()
 
-    def done(self) -> list[Place]:
-        """The messages behind the cursors that the group is done with."""
-        return [Place(*row) for row in self._db.execute("SELECT partition, offset FROM done")]
+    def done(self) -> list[tuple[int, int, int]]:
+        """The messages behind the cursors that the group is done with: (partition, start, stop)."""
+        return self._db.execute("SELECT partition, start, stop FROM done").fetchall()
 
     def floor(self, partition: int, cursor: int) -> int:
         """The offset before which the group is done with all messages of a partition."""
-        query = "SELECT min(offset) FROM messages WHERE partition = ?"
-        first = self._db.execute(query, (partition,)).fetchone()[0]
-        return cursor if first is None else min(cursor, first)
+        firsts = (
+            self._db.execute("SELECT min(offset) FROM messages WHERE partition = ?", (partition,)).fetchone()[0],
+            self._db.execute("SELECT min(start) FROM ranges WHERE partition = ?", (partition,)).fetchone()[0],
+        )
+        result: int = min([cursor, *(first for first in firsts if first is not None)])
+        return result
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
@@ -304,7 +356,8 @@ class Index:
     def holdings(self) -> list[tuple[str, int, int]]:
         """The consumers, each with the messages that it holds and when it took last."""
         query = (
-            "SELECT owner, (SELECT count(*) FROM messages WHERE token IS NOT NULL AND messages.owner = owners.owner),"
+            "SELECT owner, (SELECT count(*) FROM messages WHERE token IS NOT NULL AND messages.owner = owners.owner)"
+            " + (SELECT coalesce(sum(stop - start), 0) FROM ranges WHERE ranges.owner = owners.owner),"
             " taken_at FROM owners ORDER BY owner"
         )
         return list(self._db.execute(query))
@@ -324,6 +377,7 @@ class Index:
             "SELECT min(ready_at) FROM messages WHERE token IS NULL AND blocked = 0 AND partition = ? AND ready_at > ?"
         )
         times = [self._db.execute(leases, (now_us,)).fetchone()[0]]
+        times += self._db.execute("SELECT min(lease_until) FROM ranges WHERE lease_until > ?", (now_us,)).fetchone()
         times += [self._db.execute(schedule, (each, now_us)).fetchone()[0] for each in partitions]
         return min((each for each in times if each is not None), default=None)
 
@@ -335,8 +389,10 @@ class Index:
             " coalesce(sum(token IS NOT NULL), 0), coalesce(sum(blocked), 0) FROM messages",
             (now_us, now_us),
         ).fetchone()
-        ahead = self._db.execute("SELECT count(*) FROM done").fetchone()[0]
-        return (*row, ahead)
+        ready, scheduled, in_flight, blocked = row
+        in_flight += self._db.execute("SELECT coalesce(sum(stop - start), 0) FROM ranges").fetchone()[0]
+        ahead = self._db.execute("SELECT coalesce(sum(stop - start), 0) FROM done").fetchone()[0]
+        return ready, scheduled, in_flight, blocked, ahead
 
     def first_ready(self, now_us: int) -> Place | None:
         row = self._db.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from headwater.schema import parse_schema
 SUFFIX = ".journal"
 SCHEMA: pa.Schema = parse_schema(
     "group string not null, event string not null, partition int32 not null, offset int64 not null, "
-    "attempts int32 not null, ready_at_us int64 not null"
+    "attempts int32 not null, ready_at_us int64 not null, length int32"
 )
 #: Events after which a group is done with a message.
 DONE = frozenset({"ack", "dead", "expire", "drop"})
@@ -33,6 +33,8 @@ class Event(NamedTuple):
     offset: int = 0
     attempts: int = 0
     ready_at_us: int = 0
+    #: How many messages it is, which follow each other; rows that earlier code has written have none, and are one message.
+    length: int = 1
 
 
 class Journal:
@@ -45,7 +47,8 @@ class Journal:
 
     def make(self) -> None:
         try:
-            self._log.topic(self.topic)
+            if "length" not in self._log.topic(self.topic).schema.names:  # earlier code has created it
+                self._log.alter(self.topic, schema=SCHEMA)
         except NotFound:
             with contextlib.suppress(TopicExists):
                 # Snapshots decide what may be deleted, never its age.
@@ -67,11 +70,9 @@ class Journal:
     def flush(self) -> None:
         self._log.flush(self.topic)
 
-    def rows(self, events: Iterable[Event]) -> pa.RecordBatch:
-        names, partitions, offsets, attempts, ready = zip(*events, strict=True)
-        group = pa.repeat(pa.scalar(self._group), len(names))
-        columns = [group, *map(pa.array, (names, partitions, offsets, attempts, ready))]
-        arrays = [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    def rows(self, events: Sequence[Event]) -> pa.RecordBatch:
+        columns: list[Sequence[object]] = [[self._group] * len(events), *zip(*events, strict=True)]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def since(self, offset: int) -> Iterator[tuple[list[Event], int]]:
@@ -86,4 +87,5 @@ class Journal:
             if data.num_rows:
                 data = data.filter(pc.equal(data.column("group"), self._group))
                 columns = [data.column(name).to_pylist() for name in Event._fields]
+                columns[-1] = [length or 1 for length in columns[-1]]
                 yield [Event(*row) for row in zip(*columns, strict=True)], batch.offset_next

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -147,6 +148,13 @@ class Encoder:
         self._schema = schema
         self._body = schema.field("body").type
 
+    def plain(self, bodies: list[Any]) -> pa.RecordBatch | None:
+        """Rows of bodies without options; None if their time to live is a matter of the queue."""
+        if self._config.ttl is not None:
+            return None
+        nulls = [pa.nulls(len(bodies), field.type) for field in _FIELDS]
+        return pa.RecordBatch.from_arrays([*nulls, self._bodies(bodies)], schema=self._schema)
+
     def batches(
         self, messages: Sequence[Outgoing], *, now_us: int
     ) -> dict[int, tuple[pa.RecordBatch, list[Any] | None, list[int]]]:
@@ -196,7 +204,8 @@ class Encoder:
         kind = self._config.body
         try:
             if kind == "json":
-                return pa.array([orjson.dumps(body) for body in bodies], pa.binary()).cast(pa.string())
+                encoded = pa.array(list(map(orjson.dumps, bodies)), pa.binary())
+                return encoded.cast(pa.string(), safe=False)  # JSON of orjson is UTF-8
             return pa.array(bodies, self._body)
         except (TypeError, ValueError, pa.ArrowException) as error:
             expected = {"json": "JSON values", "bytes": "bytes", "schema": f"rows of {self._body}"}[kind]
@@ -276,14 +285,46 @@ def decode(data: pa.RecordBatch, config: QueueConfig, queue: WorkQueue | None) -
     return result
 
 
-def decode_plain(data: pa.RecordBatch, config: QueueConfig) -> list[Message]:
-    """The messages in a batch whose rows have no headers and no times: most are like this, and it is faster."""
-    columns = [data.column(name).to_pylist() for name in ("_offset", "body", "id", "key", "reply_to")]
-    columns.append(data.column("_appended_at").cast(pa.int64()).to_pylist())
-    if config.body == "json":
-        columns[1] = [None if body is None else orjson.loads(body) for body in columns[1]]
+# Any: values of a column; here and below.
+def _values(column: pa.Array) -> Iterable[Any]:
+    if column.null_count == len(column):
+        return repeat(None, len(column))
+    if column.null_count or pa.types.is_nested(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def decode_plain(
+    data: pa.RecordBatch, config: QueueConfig, *, token: int, lease_until_us: int, queue: WorkQueue | None
+) -> list[Message]:
+    """The messages of a batch whose rows have no headers and no times: most are like this, and it is faster."""
     partition: int = data.column("_partition")[0].as_py() if data.num_rows else 0
+    bodies = _values(data.column("body"))
+    if config.body == "json":
+        loads = orjson.loads
+        bodies = [None if body is None else loads(body) for body in bodies]
     return [
-        Message(body, partition, offset, id_ or f"{partition}-{offset}", key, {}, 1, put_at, 0, reply_to)
-        for offset, body, id_, key, reply_to, put_at in zip(*columns, strict=True)
+        Message(
+            body,
+            partition,
+            offset,
+            id_ or f"{partition}-{offset}",
+            key,
+            {},
+            1,
+            put_at,
+            lease_until_us,
+            reply_to,
+            token,
+            queue,
+        )
+        for body, offset, id_, key, reply_to, put_at in zip(
+            bodies,
+            _values(data.column("_offset")),
+            _values(data.column("id")),
+            _values(data.column("key")),
+            _values(data.column("reply_to")),
+            _values(data.column("_appended_at").cast(pa.int64())),
+            strict=True,
+        )
     ]

@@ -28,8 +28,9 @@ from headwater.log.embedded import local_log
 from headwater.log.redrive import Outcome, redrive
 from headwater.log.topic_rules import check_name
 from headwater.queues.config import QueueConfig, QueueSettings, Settings, check_same, seconds_us
+from headwater.queues.delivery import Idle
 from headwater.queues.errors import QueueFull
-from headwater.queues.group import EXTERNAL, Group, Idle
+from headwater.queues.group import EXTERNAL, Group
 from headwater.queues.identifiers import Identifiers
 from headwater.queues.journal import SUFFIX, Event, Journal
 from headwater.queues.message import Encoder, Message, Outgoing, Place, parse_receipt, topic_schema
@@ -85,13 +86,20 @@ class Queue(WorkQueue):
 
     def put_many(self, bodies: Sequence[Any], *, wait: Duration | None = None) -> list[str]:
         seconds = self._log.config.lock_seconds_max if wait is None else parse_seconds(wait, name="wait")
-        messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
-        if not messages:
+        if not bodies:
             return []
         self._refresh()
+        if self._is_plain(bodies) and (rows := self.encoder.plain(list(bodies))) is not None:
+            start, stop = self._log.append(self.topic, rows, partition=0).ranges[0]
+            return [f"0-{offset}" for offset in range(start, stop)]
+        messages = [body if isinstance(body, Outgoing) else Outgoing(body=body) for body in bodies]
         if self.config.length_max is None:
             return self._put_once(messages)
         return self._put_bounded(messages, self.config.length_max, seconds)
+
+    def _is_plain(self, bodies: Sequence[Any]) -> bool:
+        """Whether bodies have no options, and can be put without a look at other messages."""
+        return self._identifiers is None and self.config.length_max is None and Outgoing not in set(map(type, bodies))
 
     def _put_once(self, messages: list[Outgoing]) -> list[str]:
         if self._identifiers is None:
@@ -194,7 +202,12 @@ class Queue(WorkQueue):
 
     def ack_many(self, messages: Sequence[Message | str]) -> None:
         if messages:
-            self._state.ack([parse_receipt(message) for message in messages])
+            self._state.ack(
+                [
+                    (each.partition, each.offset, each.token) if isinstance(each, Message) else parse_receipt(each)
+                    for each in messages
+                ]
+            )
 
     def nack(self, *messages: Message | str, delay: Duration | None = None, reason: str = "", trace: str = "") -> None:
         self._state.give_back(
@@ -451,6 +464,7 @@ def open_queue(
     else:
         config = QueueConfig(**known[name])
         check_same(name, config, settings)
+        Journal(log, name, group).make()
     if f"{name}/{group}" not in store.all("group"):
         store.set("group", f"{name}/{group}", True)
     return Queue(log, name, group, config)

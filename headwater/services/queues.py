@@ -26,7 +26,8 @@ from headwater.queues import (
 )
 from headwater.queues.body_json import bodies_from_json, bodies_to_json
 from headwater.queues.config import Body, seconds_us
-from headwater.queues.group import EXTERNAL, Idle
+from headwater.queues.delivery import Idle
+from headwater.queues.group import EXTERNAL
 from headwater.queues.journal import SUFFIX
 from headwater.queues.queue import DEATH_SECONDS, REPLY, delete_queue, no_reply, open_queue, reply_queue
 from headwater.services.dead_letters import ALL, DeadLetters, Redrive, open_dead_letters

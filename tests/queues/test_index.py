@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headwater as hw
@@ -14,7 +15,8 @@ from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log import Log
 from headwater.log.errors import DiskFull
 from headwater.queues import Message, Outgoing, Queue, delete_queue, group
-from headwater.queues.errors import IndexDamaged
+from headwater.queues.errors import IndexDamaged, LeaseLost
+from headwater.queues.journal import SCHEMA
 from tests.queues.test_space import bodies, lose_index
 
 
@@ -73,6 +75,52 @@ def test_a_message_behind_many_that_are_scheduled_is_found(
     now.ack()
     clock.advance(seconds=3600)
     assert bodies(queue.take(101)) == [*range(100)]
+
+
+def test_parts_of_what_was_taken_in_one_call_end_in_every_way(log: Log, clock: ManualClock) -> None:
+    queue, other = log.queue("jobs", lease="10 seconds"), log.queue("jobs", group="other")
+    queue.put_many(list(range(100)))
+    taken = queue.take(100)
+    queue.ack_many([*taken[60:80], *taken[10:20], taken[0], taken[10]])
+    queue.nack(taken[30])
+    queue.reject(taken[31])
+    assert (queue.stats().in_flight, queue.stats().acknowledged) == (67, 31)
+    clock.advance(seconds=5)
+    queue.extend(taken[40])
+    clock.advance(seconds=5)
+    assert bodies(queue.take(100)) == [*range(1, 10), *range(20, 31), *range(32, 40), *range(41, 60), *range(80, 100)]
+    queue.ack(taken[40])
+    with pytest.raises(LeaseLost, match=r"0\.50\."):
+        queue.ack(taken[50])
+    other.ack_many(other.take(100))
+    lose_index(log)
+    again = sorted(queue.take(100), key=lambda message: message.offset)
+    assert bodies(again) == [*range(1, 10), *range(20, 31), *range(32, 40), *range(41, 60), *range(80, 100)]
+    assert other.take(100) == []
+
+
+def test_a_message_alone_and_one_with_options_are_stored_alike(log: Log) -> None:
+    queue = log.queue("jobs")
+    queue.put_many(["ä", None])
+    queue.put_many([Outgoing(body="ä"), Outgoing(body=None)])
+    rows = log.read("jobs").rows()
+    assert [row["body"] for row in rows] == ['"ä"', "null"] * 2
+    assert [{**row, "body": None, "_offset": None} for row in rows[:2]] == [
+        {**row, "body": None, "_offset": None} for row in rows[2:]
+    ]
+    assert bodies(queue.take(9)) == ["ä", None] * 2
+
+
+def test_a_journal_that_earlier_code_has_written_is_used(log: Log) -> None:
+    columns = [field for field in SCHEMA if field.name != "length"]
+    log.create("jobs.journal", pa.schema(columns), partitions=1)
+    row = {"group": "default", "event": "ack", "partition": 0, "offset": 1, "attempts": 0, "ready_at_us": 0}
+    log.append("jobs.journal", [row])
+    queue = log.queue("jobs")
+    queue.put_many([1, 2, 3])
+    queue.ack_many(queue.take(9))
+    assert queue.stats().acknowledged == 3
+    assert [row["length"] for row in log.read("jobs.journal").rows()] == [None, 1, 1]
 
 
 def test_settings_that_another_object_has_altered_apply_at_the_next_call(log: Log, clock: ManualClock) -> None:

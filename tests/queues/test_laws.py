@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -172,6 +174,25 @@ class Model(RuleBasedStateMachine):
                 self.acknowledged.add(model.body)
             else:
                 self.dead[model.body] += 1
+
+    @rule(picks=st.lists(st.integers(0, 99), min_size=2, max_size=8))
+    def ack_many(self, picks: list[int]) -> None:
+        """Acknowledge messages of several deliveries in any order, also those that are lost."""
+        held = [self.held[pick % len(self.held)] for pick in picks] if self.held else []
+        self.held = [each for each in self.held if each not in held]
+        valid = {
+            model.body: model
+            for _, model, delivery in held
+            if model in self.messages and model.lease is not None and model.lease[0] == delivery
+        }
+        is_lost = any(
+            model.body not in valid or model.lease is None or model.lease[0] != delivery for _, model, delivery in held
+        )
+        with pytest.raises(LeaseLost) if is_lost else nullcontext():
+            self.queues[-1].ack_many([message for message, _, _ in held])
+        for body, model in valid.items():
+            self.messages.remove(model)
+            self.acknowledged.add(body)
 
     @rule(which=st.integers(0, 9))
     def close(self, which: int) -> None:

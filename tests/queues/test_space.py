@@ -48,7 +48,7 @@ def test_the_journal_begins_with_a_snapshot_from_which_a_lost_index_is_built(
         jobs.ack_many(jobs.take(10))
     jobs.pause()
     jobs.maintain()
-    assert log.start_offsets("jobs.journal")[0] > 20
+    assert log.start_offsets("jobs.journal")[0] > 8
     left = jobs.stats().length
     lose_index(log)
     assert (jobs.stats().length, jobs.stats().paused, idle.stats().length) == (left, True, 100)
