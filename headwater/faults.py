@@ -52,6 +52,9 @@ QUEUE_CRASH_POINTS = ("queue.journal_written", "queue.dead_letters_written")
 #: Points of commands of entities: their events are appended or committed, and not in the index.
 SOURCING_CRASH_POINTS = ("sourcing.appended", "sourcing.committed", "sourcing.indexing")
 
+#: Points of a saga: events are decided, and the commands that they ask for are done.
+SAGA_CRASH_POINTS = ("saga.decided", "saga.sent")
+
 #: Points of an erasure: the keys are taken away, and not destroyed before the last but one.
 ERASURE_CRASH_POINTS = (
     "erasure.begun",

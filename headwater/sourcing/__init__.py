@@ -12,13 +12,15 @@ from headwater.sourcing.errors import (
     EventUnreadable,
     KeyLost,
     ProjectionFailed,
+    SagaFailed,
     VersionConflict,
 )
 from headwater.sourcing.personal import Personal
 from headwater.sourcing.projection import Projection
 from headwater.sourcing.read_model import Deleted, ReadModel
-from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent
+from headwater.sourcing.request import CommandRequest, Decision, Entity, RecordedEvent, SendRejected
 from headwater.sourcing.reveal import reveal
+from headwater.sourcing.saga import Saga, Send
 from headwater.sourcing.transaction import EntityTransaction
 
 __all__ = [
@@ -43,6 +45,10 @@ __all__ = [
     "RecordedEvent",
     "Rejected",
     "Remainder",
+    "Saga",
+    "SagaFailed",
+    "Send",
+    "SendRejected",
     "VersionConflict",
     "command_rows",
     "erase",

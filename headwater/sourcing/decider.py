@@ -17,6 +17,7 @@ from headwater.sourcing.codec import Misfit, Read, dump, field_names, is_model, 
 from headwater.sourcing.errors import CommandUnknown, DeciderInvalid, EventUnreadable
 from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.personal import PersonalFields
+from headwater.sourcing.request import RecordedEvent, SendRejected
 
 State = TypeVar("State")
 Command = TypeVar("Command")
@@ -151,8 +152,10 @@ class CommandTypes:
     """The command classes of a decider, by name."""
 
     def __init__(self, kinds: Iterable[type]) -> None:
-        self.by_name = _named(kinds, "command")
-        self._kinds = frozenset(self.by_name.values())
+        named = _named(kinds, "command")
+        self.kinds = frozenset(named.values())
+        #: Those that may be sent by name; what a saga is told of other entities is not.
+        self.by_name = {name: kind for name, kind in named.items() if kind not in (RecordedEvent, SendRejected)}
 
     def fields(self) -> dict[str, list[str]]:
         """The names of the fields of each command."""
@@ -160,7 +163,7 @@ class CommandTypes:
 
     # Any: an object of the user's.
     def check(self, command: Any) -> None:
-        if type(command) not in self._kinds:
+        if type(command) not in self.kinds:
             raise CommandUnknown(command=type(command).__name__, known=", ".join(self.by_name))
 
     def read(self, name: str, data: Any) -> Any:

@@ -19,7 +19,7 @@ from headwater.sourcing.errors import (
     VersionConflict,
 )
 from headwater.sourcing.event_rows import EventRow
-from headwater.sourcing.request import CommandRequest, Decision
+from headwater.sourcing.request import CommandRequest, Decision, RecordedEvent, SendRejected
 
 
 class Known(NamedTuple):
@@ -56,6 +56,8 @@ class Rules(NamedTuple):
             raise DeciderNotDeterministic(
                 entities=self.entities, entity=entity, function="decide", on=type(command).__name__
             )
+        if isinstance(made, Rejected) and isinstance(command, RecordedEvent | SendRejected):
+            raise self._failed("decide", entity, command, "it rejected what has happened; to ignore it, return None")
         if isinstance(made, Rejected):
             raise CommandRejected(
                 entities=self.entities, entity=entity, command=type(command).__name__, reason=made.reason
@@ -97,7 +99,10 @@ class Rules(NamedTuple):
             raise self._failed("evolve", entity, event, f"{type(error).__name__}: {error}") from error
 
     def _failed(self, function: str, entity: str, on: Any, why: str) -> DeciderFailed:
-        return DeciderFailed(entities=self.entities, entity=entity, function=function, on=type(on).__name__, why=why)
+        name = type(on).__name__
+        if isinstance(on, RecordedEvent):
+            name = f"{type(on.event).__name__} of {on.id!r}, version {on.version}"
+        return DeciderFailed(entities=self.entities, entity=entity, function=function, on=name, why=why)
 
 
 class Draft:

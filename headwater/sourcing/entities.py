@@ -242,9 +242,14 @@ class Entities(Generic[State, Command, Event]):
         Its effect comes once, also if it is scheduled again with the same `command_id` or a worker is killed. Its
         fields are in the queue as plain text.
         """
+        return self.schedule_request(CommandRequest(id=id, command=command, **options), at=at, delay=delay)
+
+    def schedule_request(
+        self, request: CommandRequest, *, at: datetime | int | None = None, delay: Duration | None = None
+    ) -> str:
+        """For modules of event sourcing: schedule a command with its options in one value."""
         self._check_revealed()
-        self.decider.command_types.check(command)
-        request = CommandRequest(id=id, command=command, **options)
+        self.decider.command_types.check(request.command)
         with self._opening:
             self._check_open()
             if self._scheduled is None:
@@ -302,6 +307,11 @@ class Entities(Generic[State, Command, Event]):
             raise NotFound(kind=f"version of {self.name} {id!r}", name=str(version))
         known = store.fold(id, rows[:count])
         return Entity(id=id, version=known.version, state=known.state)
+
+    def has_done(self, id: str, command_id: str) -> bool:
+        """Whether a command with this id has made events of an entity."""
+        store = self.store_of(id)
+        return bool(store.read_only(lambda: store.of_command(id, command_id)))
 
     def history(self, id: str) -> list[RecordedEvent]:
         """All events of an entity, with who, when and why."""

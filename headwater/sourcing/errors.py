@@ -92,6 +92,18 @@ class ProjectionFailed(QueryError):
 
 
 @dataclass(eq=False, kw_only=True)
+class SagaFailed(QueryError):
+    """`by` or `send` of a saga raised, or returned what it must not; the saga stops at the event."""
+
+    saga: str
+    function: str
+    on: str
+    why: str
+    problem = "`{function}` of the saga {saga!r} failed on {on}: {why}."
+    remedy = "Correct the function and run the saga again: it continues at this event."
+
+
+@dataclass(eq=False, kw_only=True)
 class EventUnreadable(StorageError):
     """A stored event cannot be read as the class of its name."""
 

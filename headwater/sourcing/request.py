@@ -84,3 +84,14 @@ class RecordedEvent:
     correlation: str | None
     causation: str | None
     tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SendRejected:
+    """What a saga is told of a command that it sent and that was rejected."""
+
+    to: str
+    id: str
+    # Any: the command of the user's class.
+    command: Any
+    reason: str

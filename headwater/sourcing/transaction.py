@@ -11,6 +11,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
 from headwater.log import Log, Rows
 from headwater.log.errors import TransactionFinished
+from headwater.log.port import Offsets
 from headwater.sourcing.draft import Draft
 from headwater.sourcing.entity_store import EntityStore
 from headwater.sourcing.event_rows import to_batch
@@ -31,6 +32,7 @@ class EntityTransaction:
         self._log, self._entities = log, entities
         self._requests: list[tuple[Entities[Any, Any, Any], CommandRequest]] = []
         self._rows: list[tuple[str, Rows]] = []
+        self._offsets: list[tuple[str, str, Offsets]] = []
         self._outcome = ""
         #: The decisions after the commit, in the order of the commands.
         self.decisions: list[Decision] = []
@@ -47,6 +49,10 @@ class EntityTransaction:
         """Add rows of another topic."""
         self._rows.append((topic, rows))
 
+    def commit_offsets(self, group: str, topic: str, offsets: Offsets) -> None:
+        """Commit offsets of a group with the commands."""
+        self._offsets.append((group, topic, offsets))
+
     def commit(self) -> list[Decision]:
         """Do all of it, or raise the first error of a command and do nothing."""
         if self._outcome:
@@ -61,7 +67,7 @@ class EntityTransaction:
                 if decision.error is not None:
                     raise decision.error
                 self.decisions.append(decision)
-            _commit(self._log, drafts, self._rows)
+            _commit(self._log, drafts, self._rows, self._offsets)
         self._outcome = "committed"
         return self.decisions
 
@@ -95,7 +101,7 @@ def decide_over(
         known = store.known(request.id)
         draft.check_version(request, known)
         decision = draft.append(request, known, events)
-        _commit(log, {store: draft}, [])
+        _commit(log, {store: draft})
     return decision
 
 
@@ -125,10 +131,15 @@ def _hold(stores: Sequence[EntityStore], held: ExitStack) -> list[EntityStore]:
     return ordered
 
 
-def _commit(log: Log, drafts: dict[EntityStore, Draft], others: Sequence[tuple[str, Rows]]) -> None:
+def _commit(
+    log: Log,
+    drafts: dict[EntityStore, Draft],
+    others: Sequence[tuple[str, Rows]] = (),
+    positions: Sequence[tuple[str, str, Offsets]] = (),
+) -> None:
     """Append the rows of drafts and other topics in one transaction. The caller holds the partitions."""
     changed = {store: draft for store, draft in drafts.items() if draft.rows}
-    if not changed and not others:
+    if not changed and not others and not positions:
         return
     for store in changed:
         store.save_keys()
@@ -137,6 +148,8 @@ def _commit(log: Log, drafts: dict[EntityStore, Draft], others: Sequence[tuple[s
             transaction.append(store.topic, to_batch(draft.rows), partition=store.partition)
         for topic, rows in others:
             transaction.append(topic, rows)
+        for group, topic, offsets in positions:
+            transaction.commit_offsets(group, topic, offsets)
     reach("sourcing.committed")
     for store, draft in changed.items():
         store.applied(draft, durable=True)
