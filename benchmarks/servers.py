@@ -1,4 +1,4 @@
-"""Redis and NATS as real servers on 127.0.0.1, and the thinnest clients that can be written for them.
+"""Servers of peers on 127.0.0.1 (Redis, NATS), and the thinnest clients that can be written for them.
 
 A client here writes prepared bytes to a socket while a thread counts the answers, so that what is measured is the
 server and not a client library.
