@@ -83,6 +83,9 @@ QUERY_CRASH_POINTS = (
     "engine.saved",
 )
 
+#: Points of a batch that finds its state cut into another number of partitions.
+RESCALE_CRASH_POINTS = ("state.recut",)
+
 #: Points of a redrive of dead letters; the transaction between the last two passes those of the log.
 LETTER_CRASH_POINTS = ("letters.chosen", "letters.before_commit", "letters.committed")
 

@@ -5,7 +5,7 @@
 <home>/finders.json           what the queries look for: patterns, rules and stored searches
 <home>/queries.json           the queries as the last run declared them: what they read and write
 <home>/versions.json          which version of each query is in use, and which are being tried
-<home>/queries/<query>/v1/    a version's checkpoint, and where it began to read
+<home>/queries/<query>/v1/    a version's checkpoint, where it began to read, and into how many partitions its state is cut
 <home>/state/                 the state of operators, by query id
 <home>/views.duckdb           the store of the views
 """
@@ -99,6 +99,10 @@ def trial_topic(topic: str, number: int) -> str:
     return f"{topic}.v{number}"
 
 
+def _partitions_file(query: str, version: int) -> str:
+    return f"queries/{query}/v{version}/partitions.json"
+
+
 def homes(log: Path) -> dict[str, Home]:
     """Return the folders of a log's apps, by the names of the apps."""
     folder = log / "apps"
@@ -178,6 +182,25 @@ class Home:
         known = replace(known, trial=trial, next_number=number + 1)
         self.set_versions(query, known)
         return known
+
+    # -- partitions of state ------------------------------------------------------------------------------------------
+
+    def partitions(self, query: str, version: int, *, setting: int | None, default: int) -> int:
+        """Into how many partitions the state of a version is cut: chosen once, and kept with its checkpoint.
+
+        It is the app's own `setting` if there is one, else `default`. A setting that has changed is used; the default
+        depends on the machine, and does not.
+        """
+        known = self._read(_partitions_file(query, version))
+        if not known or (setting is not None and setting != known["setting"]):
+            known = {"partitions": default if setting is None else setting, "setting": setting}
+            self._write(_partitions_file(query, version), known)
+        return int(known["partitions"])
+
+    def rescale(self, query: str, version: int, partitions: int) -> None:
+        """Cut the state of a version into another number of partitions, from the next start of the query on."""
+        known = self._read(_partitions_file(query, version))
+        self._write(_partitions_file(query, version), {"setting": None, **known, "partitions": partitions})
 
     # -- what queries look for ----------------------------------------------------------------------------------------
 
@@ -268,12 +291,13 @@ class Home:
         return body if isinstance(body, dict) else {}
 
     def _write(self, name: str, body: dict[str, Any], *, private: bool = False) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f".{name}.{os.getpid()}.tmp"
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
         with os.fdopen(descriptor, "w") as file:
             json.dump(body, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self.path / name)
+        os.replace(temporary, path)

@@ -20,7 +20,7 @@ from headwater.engine.contract import Contract
 from headwater.engine.finder import Finder, applied_finders
 from headwater.engine.operator import wanted_side_outputs
 from headwater.engine.side_outputs import side_output_schema
-from headwater.engine.spark_plan import applied_operators
+from headwater.engine.spark_plan import applied_operators, state_partitions
 from headwater.engine.table_read import table_output
 from headwater.errors import ArgumentInvalid, NotFound, SchemaConflict
 from headwater.log import Log, Topic
@@ -48,6 +48,8 @@ class QueryPlan:
     """The version of the schema under which each input is read."""
     finders: tuple[Finder, ...] = field(repr=False, default=())
     """Its operators that find matches."""
+    partitions: int | None = None
+    """Into how many partitions the state of its operators is cut, unless they say so; None for as many as a shuffle has."""
 
     def operator_of(self, side: str) -> Contract | None:
         """The first operator that puts rows into this side; late ones are those of the first that looks at the time."""
@@ -74,7 +76,9 @@ class Planner:
     end_of_input: bool = False
     """Whether all of them are such topics."""
 
-    def plan(self, query: Query, version: Version, *, stop: str | None = None) -> QueryPlan:
+    def plan(
+        self, query: Query, version: Version, *, stop: str | None = None, partitions: int | None = None
+    ) -> QueryPlan:
         """Call the function with its inputs, and create or check its output topic.
 
         With `stop`, offsets as JSON, the inputs are read up to there and no further.
@@ -91,14 +95,20 @@ class Planner:
             options["asks"] = f"{questions_topic(self.app)}/{query.name}"
         schemas = self.schemas_of(query)
         with applied_finders() as finders:
-            rows, operators = self._called(query, options)
+            rows, operators = self._called(query, options, partitions)
         if query.ask and not operators:
             raise _invalid(query, "it is to answer questions, but has no operator that keeps state of its own")
         ticks = _ticks(operators) if query.tick is None else {}
         if ticks:
-            rows, operators = self._called(query, options | ticks)
+            rows, operators = self._called(query, options | ticks, partitions)
         planned = QueryPlan(
-            query=query, version=version, rows=rows, operators=operators, schemas=schemas, finders=tuple(finders)
+            query=query,
+            version=version,
+            rows=rows,
+            operators=operators,
+            schemas=schemas,
+            finders=tuple(finders),
+            partitions=partitions,
         )
         columns = arrow_schema(rows.schema)
         if version.topic is not None:
@@ -113,7 +123,9 @@ class Planner:
         """Return the current schema versions of a query's inputs."""
         return schemas_of(self.log, [self.topics.get(name, name) for name in query.reads])
 
-    def _called(self, query: Query, options: dict[str, str]) -> tuple[DataFrame, tuple[Contract, ...]]:
+    def _called(
+        self, query: Query, options: dict[str, str], partitions: int | None
+    ) -> tuple[DataFrame, tuple[Contract, ...]]:
         from pyspark.sql import DataFrame
 
         # One source reads the questions: that is enough for a batch to begin.
@@ -125,6 +137,7 @@ class Planner:
         with (
             keeping_state_in(self.spark, self.state),
             wanted_side_outputs(query.side_outputs),
+            state_partitions(partitions),
             applied_operators() as operators,
         ):
             rows = query.function(**arguments)

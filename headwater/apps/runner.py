@@ -56,6 +56,7 @@ STARTS_MAX = 2
 #: After how many failures in a row of a query a bounded run fails.
 FAILURES_MAX = 3
 
+_PARTITIONS = "spark.sql.shuffle.partitions"
 # Several queries share the cores; while no rows come, each polls less often than Spark's default.
 _CONF = {"spark.scheduler.mode": "FAIR", "spark.sql.streaming.pollingDelay": "25ms"}
 
@@ -235,8 +236,9 @@ class Runner:
         """Start a version now; with `stop`, only up to these offsets of its inputs."""
         version = self._begun(version)
         planned = self._prepared.pop(query.name, None)
-        if planned is None or planned.version != version or stop is not None:
-            planned = self._planner().plan(query, version, stop=stop)
+        partitions = self._partitions(query, version)
+        if planned is None or planned.version != version or planned.partitions != partitions or stop is not None:
+            planned = self._planner().plan(query, version, stop=stop, partitions=partitions)
         if version.topic == query.output:
             found = [one.to_json() for one in planned.finders]
             self.home.set_finders(query.name, reads=query.reads, topic=query.output, finders=found)
@@ -251,6 +253,13 @@ class Runner:
         if version.topic == query.output:
             keep_output(self.keeper, self.log, query, producer=str(running.query.id))
         return running
+
+    def _partitions(self, query: Query, version: Version) -> int:
+        """Into how many partitions the state of a version is cut."""
+        default = self.start_spark().conf.get(_PARTITIONS)
+        given = self.app.conf.get(_PARTITIONS)
+        setting = None if given is None else int(given)
+        return self.home.partitions(query.name, version.number, setting=setting, default=int(default or 2))
 
     def _answering(self, planned: QueryPlan) -> AnswerWriter | None:
         """Return the writer of answers, if the query answers interactive queries; a trial does not."""
@@ -385,7 +394,8 @@ class Runner:
         for query in self.queries:
             version = self._begun(self.home.versions(query.name, topic=query.output).active)
             try:
-                self._prepared[query.name] = planner.plan(query, version)
+                partitions = self._partitions(query, version)
+                self._prepared[query.name] = planner.plan(query, version, partitions=partitions)
             except HeadwaterError:
                 raise
             except Exception as error:  # the user's own function: its line is what people need
@@ -494,6 +504,15 @@ class Runner:
 
     def restart_query(self, name: str) -> None:
         self.ask(lambda: self._of(name).restart())
+
+    def rescale_query(self, name: str, partitions: int) -> None:
+        """Cut the state of a query into another number of partitions: between two batches, if it runs."""
+        self.ask(lambda: self._rescale(self._of(name), partitions))
+
+    def _rescale(self, one: SupervisedQuery, partitions: int) -> None:
+        self.home.rescale(one.query.name, one.version.number, partitions)
+        if one.wanted:
+            one.restart()
 
     def explain(self, name: str) -> str:
         """Return Spark's plan of the last batch of a query."""

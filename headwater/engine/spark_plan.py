@@ -49,6 +49,9 @@ STATE_SETTING = "spark.headwater.state"
 REBUILD_SETTING = "spark.headwater.rebuild"
 Combine = Callable[[pa.Table], pa.Table]
 _applied: ContextVar[list[Contract] | None] = ContextVar("applied", default=None)
+_partitions: ContextVar[int | None] = ContextVar("partitions", default=None)
+#: The run of the query in which this process last had a batch of an operator's partition.
+_runs: dict[tuple[str, str, int], str] = {}
 
 
 @contextmanager
@@ -126,9 +129,30 @@ def _output_origins(contract: Contract) -> dict[str, str]:
     }
 
 
+@contextmanager
+def state_partitions(count: int | None) -> Iterator[None]:
+    """Cut the state of operators that are applied inside of the block into so many partitions.
+
+    An operator that says how many it has keeps to that; without a count, all others have as many as a shuffle.
+    """
+    token = _partitions.set(count)
+    try:
+        yield
+    finally:
+        _partitions.reset(token)
+
+
 def partitions_of(rows: DataFrame, partitions: int | None) -> int:
-    """How many partitions an operator over these rows has: as many as it says, else as a shuffle."""
-    return partitions or int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
+    """How many partitions an operator over these rows has: as many as it or its query says, else as a shuffle."""
+    return partitions or _partitions.get() or int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
+
+
+def _is_first_of_run(operator: str, slot: int, batch: MicroBatch) -> bool:
+    """Whether this process has no earlier batch of an operator's partition in this run of the query."""
+    place = (batch.query, operator, slot)
+    known = _runs.get(place)
+    _runs[place] = batch.run
+    return known != batch.run
 
 
 def rebuilding(setting: str | None) -> MicroBatch | None:
@@ -238,6 +262,7 @@ class Task:
             broadcast=self._broadcast(batch),
             recorded=progress,
             final=progress is None and is_final(state, batch),
+            first_of_run=_is_first_of_run(contract.name, slot, batch),
         )
         asked = questions_of(Path(self.state), batch)
         if asked is not None:
@@ -278,11 +303,12 @@ class Task:
         Behind a union, Spark numbers the tasks of one branch after those of the other. The first task with rows
         writes down by how much.
         """
+        name = f"{self.contract.name}-base-{self.contract.partitions}"
         if rows.num_rows:
             slot: int = rows.column(SLOT)[0].as_py()
-            record_once(records, f"{self.contract.name}-base", {"base": batch.partition - slot})
+            record_once(records, name, {"base": batch.partition - slot})
             return slot
-        known = recorded(records, f"{self.contract.name}-base")
+        known = recorded(records, name)
         return (batch.partition - (known["base"] if known is not None else 0)) % self.contract.partitions
 
     def _broadcast(self, batch: MicroBatch | None) -> Mapping[str, pa.Table]:

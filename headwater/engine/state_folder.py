@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -30,6 +31,7 @@ class Folder(Protocol):
     def write_text(self, name: str, text: str) -> None: ...
     def names(self) -> list[str]: ...
     def remove(self, name: str) -> None: ...
+    def clear(self) -> None: ...
     def within(self, name: str) -> Folder: ...
     def folders(self) -> list[str]: ...
     def sync(self) -> None: ...
@@ -87,6 +89,10 @@ class LocalFolder:
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def within(self, name: str) -> LocalFolder:
         return LocalFolder(self.path / name)
@@ -171,6 +177,11 @@ class RemoteFolder:
     def remove(self, name: str) -> None:
         if self._system.exists(f"{self._root}/{name}"):
             self._system.rm(f"{self._root}/{name}")
+
+    def clear(self) -> None:
+        """Remove the folder with all that is in it."""
+        if self._system.exists(self._root):
+            self._system.rm(self._root, recursive=True)
 
     def within(self, name: str) -> RemoteFolder:
         return RemoteFolder(f"{self._address}/{name}")

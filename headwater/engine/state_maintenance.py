@@ -1,4 +1,4 @@
-"""Look into the state of queries, spread it over another number of partitions, or compute it again from the input."""
+"""Look into the state of queries, or compute it again from the input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.engine.columns import HASH, LIVE
 from headwater.engine.errors import StateFolderUnknown, StateMissing
-from headwater.engine.event_time import EVER, NEVER, SourceProgress, merge_learnt, merge_progress
+from headwater.engine.event_time import EVER, NEVER, SourceProgress
 from headwater.engine.micro_batch import record_once, recorded, time_folder
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING
 from headwater.engine.state_folder import LocalFolder
-from headwater.engine.state_store import Manifest, Run, latest_of_inputs, merge_runs, write_run
+from headwater.engine.state_store import Manifest, Run, manifest_of, merge_runs, versions_of
 from headwater.engine.time_metadata import ORIGIN
 from headwater.engine.watermark_origin import Origin, SourceRecord
 from headwater.errors import ArgumentInvalid
@@ -65,98 +64,25 @@ def rows_of(folder: Path, *, query: str, operator: str) -> pa.Table:
     """All live state of an operator: its keys, and what is kept for each."""
     place = folder / query / operator
     tables = []
-    for number in _numbers(place):
-        manifest = _newest(LocalFolder(place / number), operator)
-        table = _everything(LocalFolder(place / number), manifest, _key_of(folder, query, operator))
+    for number, manifest in _newest(place, operator).items():
+        table = _everything(LocalFolder(place / str(number)), manifest, _key_of(folder, query, operator))
         tables.append(table.drop_columns([HASH, LIVE]) if table.num_columns else table)
     if not tables:
         raise StateMissing(operator=operator, batch=-1)
     return pa.concat_tables([table for table in tables if table.num_columns] or tables[:1])
 
 
-def rescale(folder: Path, *, query: str, operator: str, partitions: int) -> int:
-    """Spread an operator's state over another number of partitions; returns how many rows moved house.
-
-    The query must be stopped. The new state is written beside the old one and takes its place by one rename.
-    """
-    place = folder / query / operator
-    numbers = _numbers(place)
-    if not numbers:
-        raise StateMissing(operator=operator, batch=-1)
-    key = _key_of(folder, query, operator)
-    fresh = folder / query / f".{operator}.rescaled"
-    shutil.rmtree(fresh, ignore_errors=True)
-    moved = 0
-    for batch in sorted(set.intersection(*(set(_versions(place / number)) for number in numbers))):
-        moved = _spread(place, fresh, numbers, batch, key, partitions, operator)
-    old = folder / query / f".{operator}.before"
-    shutil.rmtree(old, ignore_errors=True)
-    place.rename(old)
-    fresh.rename(place)
-    if (old / "sides").is_dir():
-        (old / "sides").rename(place / "sides")
-    shutil.rmtree(old)
-    return moved
-
-
-def _spread(
-    place: Path, fresh: Path, numbers: list[str], batch: int, key: list[str], partitions: int, operator: str
-) -> int:
-    manifests = [_manifest(LocalFolder(place / number), batch, operator) for number in numbers]
-    tables = [
-        _everything(LocalFolder(place / number), manifest, key)
-        for number, manifest in zip(numbers, manifests, strict=True)
-    ]
-    held = [table for table in tables if table.num_columns]
-    whole = pa.concat_tables(held).combine_chunks() if held else None
-    slots = None
-    if whole is not None:
-        hashes = np.asarray(whole.column(HASH)).view(np.int64)
-        slots = np.mod(hashes, partitions)
-    for slot in range(partitions):
-        target = LocalFolder(fresh / str(slot))
-        runs: list[dict[str, Any]] = []
-        if whole is not None and slots is not None and (slots == slot).any():
-            part = whole.filter(pa.array(slots == slot))
-            part = part.take(pa.array(np.argsort(np.asarray(part.column(HASH)), kind="stable")))
-            name = f"run-{batch:012d}-rescaled"
-            write_run(target, name, part)
-            runs = [{"name": name, "rows": part.num_rows}]
-        manifest = Manifest(
-            batch=batch,
-            partitions=partitions,
-            runs=runs,
-            # What was seen is the same for all: the watermark is computed from all partitions together.
-            progress=merge_progress(one.progress for one in manifests),
-            watermark_us=max(one.watermark_us for one in manifests),
-            local_watermark_us=max(one.local_watermark_us for one in manifests),
-            processing_us=manifests[0].processing_us,
-            counts=_summed(manifests) if slot == 0 else {},
-            learnt=merge_learnt(one.learnt for one in manifests) if slot == 0 else {},
-            of_inputs_us=latest_of_inputs(manifests),
-        )
-        target.write_text(f"{batch:012d}.json", manifest.dumps())
-        target.sync()
-    return 0 if whole is None else int(whole.num_rows)
-
-
-def _summed(manifests: list[Manifest]) -> dict[str, int]:
-    names = {name for manifest in manifests for name in manifest.counts}
-    return {name: sum(manifest.counts.get(name, 0) for manifest in manifests) for name in sorted(names)}
-
-
 def _partitions_of(folder: Path, query: str, operator: str) -> Iterator[OperatorState]:
     place = folder / query / operator
-    for number in _numbers(place):
-        manifest = _newest(LocalFolder(place / number), operator)
+    for number, manifest in _newest(place, operator).items():
         yield OperatorState(
             query=query,
             operator=operator,
-            partition=int(number),
+            partition=number,
             batch=manifest.batch,
             rows=sum(run["rows"] for run in manifest.runs),
             runs=len(manifest.runs),
-            bytes=_size(place / number),
+            bytes=_size(place / str(number)),
             watermark_us=None if manifest.watermark_us <= NEVER else manifest.watermark_us,
             counts=manifest.counts,
             progress=manifest.progress,
@@ -186,30 +112,27 @@ def _key_of(folder: Path, query: str, operator: str) -> list[str]:
     return list(about["key"])
 
 
-def _versions(place: Path) -> list[int]:
-    return sorted(int(path.stem) for path in place.glob("*.json"))
+def _newest(place: Path, operator: str) -> dict[int, Manifest]:
+    """The manifests of the newest version that all partitions have; of tasks that go by their own numbers the newest each.
 
-
-def _newest(folder: LocalFolder, operator: str) -> Manifest:
-    versions = _versions(folder.path)
-    if not versions:
-        raise StateMissing(operator=operator, batch=-1)
-    return _manifest(folder, versions[-1], operator)
-
-
-def _manifest(folder: LocalFolder, batch: int, operator: str) -> Manifest:
-    text = folder.read_text(f"{batch:012d}.json")
-    if text is None:
-        raise StateMissing(operator=operator, batch=batch)
-    return Manifest.loads(text)
+    A query that was rescaled may have left partitions that its newest version does not have.
+    """
+    versions = {int(name): versions_of(LocalFolder(place / name)) for name in _folders(place) if name.isdigit()}
+    newest = {number: known[-1] for number, known in sorted(versions.items()) if known}
+    for version in reversed(versions.get(0, [])):
+        count = manifest_of(LocalFolder(place / "0"), version, operator=operator).partitions
+        wanted = range(count)
+        if count and all(version in versions.get(number, []) for number in wanted):
+            newest = dict.fromkeys(wanted, version)
+            break
+    return {
+        number: manifest_of(LocalFolder(place / str(number)), version, operator=operator)
+        for number, version in newest.items()
+    }
 
 
 def _folders(folder: Path) -> list[str]:
     return LocalFolder(folder).folders()
-
-
-def _numbers(place: Path) -> list[str]:
-    return sorted((name for name in _folders(place) if name.isdigit()), key=int)
 
 
 def rebuild(

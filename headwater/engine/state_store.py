@@ -7,14 +7,19 @@ sorted by time. Batch n adds one run with the keys it touched; runs of similar s
 is found in a handful of binary searches, however many are held, and the work of a batch grows with the keys it touches
 only. Nothing is changed in place: a killed or repeated attempt leaves files that no manifest names, and the next
 clean-up removes them.
+
+All partitions publish a version in each batch, and each manifest says how many there were, so the manifest of partition 0
+tells how the state of a batch was cut. A batch that finds it cut otherwise takes the keys of its partition out of all of
+them: a query may go on with another number of partitions, and the versions from before are not touched.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.engine.columns import HASH, LIVE, TIMERS
-from headwater.engine.errors import StateChanged, StateMissing
-from headwater.engine.event_time import NEVER, SourceProgress
+from headwater.engine.errors import StateMissing
+from headwater.engine.event_time import NEVER, SourceProgress, merge_learnt, merge_progress
 from headwater.engine.state_folder import SUFFIX, Folder
 from headwater.faults import reach
 from headwater.schema import conform
@@ -219,6 +224,19 @@ class Manifest:
         return Manifest(**body)
 
 
+def versions_of(folder: Folder) -> list[int]:
+    """The versions of one partition's state, the oldest first."""
+    return sorted(int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json"))
+
+
+def manifest_of(folder: Folder, batch: int, *, operator: str) -> Manifest:
+    """One version of one partition's state; raise `StateMissing` if it is not there."""
+    text = folder.read_text(f"{batch:012d}.json")
+    if text is None:
+        raise StateMissing(operator=operator, batch=batch)
+    return Manifest.loads(text)
+
+
 def latest_of_inputs(manifests: Iterable[Manifest]) -> dict[str, int]:
     """The watermark of each input, as far as any partition has it."""
     found: dict[str, int] = {}
@@ -227,11 +245,37 @@ def latest_of_inputs(manifests: Iterable[Manifest]) -> dict[str, int]:
     return found
 
 
-class StateStore:
-    """The state of one partition of one operator."""
+def recut_manifest(
+    manifests: Sequence[Manifest], *, slot: int, partitions: int, runs: list[dict[str, Any]]
+) -> Manifest:
+    """What one of `partitions` partitions has to know of a version that was cut into others."""
+    newest = max(manifests, key=lambda one: one.batch)
+    names = sorted({name for one in manifests for name in one.counts})
+    return replace(
+        newest,
+        partitions=partitions,
+        runs=runs,
+        progress=merge_progress(one.progress for one in manifests),
+        watermark_us=max(one.watermark_us for one in manifests),
+        local_watermark_us=max(one.local_watermark_us for one in manifests),
+        processing_us=max((one.processing_us for one in manifests if one.processing_us is not None), default=None),
+        timers_checked={},
+        # What is summed over the partitions stays with one of them.
+        counts={name: sum(one.counts.get(name, 0) for one in manifests) for name in names} if slot == 0 else {},
+        learnt=merge_learnt(one.learnt for one in manifests) if slot == 0 else {},
+        of_inputs_us=latest_of_inputs(manifests),
+    )
 
-    def __init__(self, folder: Folder, *, operator: str, key: pa.Schema, state: pa.Schema, partitions: int) -> None:
-        self._folder = folder
+
+class StateStore:
+    """The state of one partition of one operator, whose folder is `place`."""
+
+    def __init__(
+        self, place: Folder, *, slot: int, operator: str, key: pa.Schema, state: pa.Schema, partitions: int
+    ) -> None:
+        self._place = place
+        self._slot = slot
+        self._folder = place.within(str(slot))
         self._operator = operator
         self._key = key
         self._schema = state
@@ -243,26 +287,77 @@ class StateStore:
 
     def load(self, batch: int) -> Manifest:
         """The version that batch `batch` begins with: the newest one before it."""
-        earlier = [number for number in self.versions() if number < batch]
-        if not earlier:
-            return Manifest(batch=-1, partitions=self._partitions)
-        manifest = self.manifest(max(earlier))
-        if manifest.partitions != self._partitions:
-            raise StateChanged(
-                operator=self._operator,
-                why=f"its state lies in {manifest.partitions} partitions, but the query has {self._partitions}",
-                what=f"run `headwater state rescale --partitions {self._partitions}`",
-            )
-        return manifest
+        return self.part_of(self.load_all(batch), batch)
 
-    def versions(self) -> list[int]:
-        return sorted(int(name.removesuffix(".json")) for name in self._folder.names() if name.endswith(".json"))
+    def load_all(self, batch: int) -> list[Manifest]:
+        """The version that a batch begins with, of every partition that it was cut into."""
+        newest = self._newest_before(batch)
+        if newest is None:
+            return [Manifest(batch=-1, partitions=self._partitions)]
+        return [self._noted(slot, newest) for slot in range(newest.partitions)]
+
+    def part_of(self, manifests: Sequence[Manifest], batch: int) -> Manifest:
+        """This partition's part of what `load_all` found: taken out of all if they were cut into another number."""
+        if manifests[0].batch < 0 and len(manifests) == 1:
+            return Manifest(batch=-1, partitions=self._partitions)
+        return manifests[self._slot] if len(manifests) == self._partitions else self._recut(manifests, batch)
+
+    def _newest_before(self, batch: int) -> Manifest | None:
+        """The newest version before a batch, of partition 0; of another one where partition 0 never had any."""
+        for slot in self._slots():
+            folder = self._place.within(slot)
+            earlier = [number for number in versions_of(folder) if number < batch]
+            if earlier:
+                return manifest_of(folder, max(earlier), operator=self._operator)
+        return None
+
+    def _slots(self) -> Iterator[str]:
+        yield "0"
+        yield from filter(str.isdigit, self._place.folders())
+
+    def _noted(self, slot: int, newest: Manifest) -> Manifest:
+        """The newest version of a partition; an empty one if the partition never had any."""
+        folder = self._place.within(str(slot))
+        text = folder.read_text(f"{newest.batch:012d}.json")
+        if text is not None:
+            return Manifest.loads(text)
+        if any(number <= newest.batch for number in versions_of(folder)):
+            raise StateMissing(operator=self._operator, batch=newest.batch + 1)
+        return Manifest(batch=-1, partitions=newest.partitions)
 
     def manifest(self, batch: int) -> Manifest:
-        text = self._folder.read_text(f"{batch:012d}.json")
-        if text is None:
-            raise StateMissing(operator=self._operator, batch=batch)
-        return Manifest.loads(text)
+        return manifest_of(self._folder, batch, operator=self._operator)
+
+    def _recut(self, manifests: Sequence[Manifest], batch: int) -> Manifest:
+        """This partition's part of a version that was cut into another number of partitions.
+
+        It is written as a run of batch `batch`, which no manifest names before that batch publishes its own.
+        """
+        count = len(manifests)
+        # A key of this partition can only come from partitions whose numbers agree by the common divisor.
+        common = math.gcd(count, self._partitions)
+        tables = []
+        for slot in range(self._slot % common, count, common):
+            store = StateStore(
+                self._place,
+                slot=slot,
+                operator=self._operator,
+                key=self._key,
+                state=self._schema,
+                partitions=count,
+            )
+            table = store.everything(manifests[slot])
+            places = np.mod(_array(table, HASH).view(np.int64), self._partitions)
+            tables.append(table.filter(pa.array(places == self._slot)))
+        table = pa.concat_tables(tables).combine_chunks()
+        runs = []
+        if table.num_rows:
+            order = np.argsort(_array(table, HASH), kind="stable")
+            name = f"run-{batch:012d}-{secrets.token_hex(4)}"
+            write_run(self._folder, name, table.take(pa.array(order)))
+            runs = [{"name": name, "rows": table.num_rows}]
+            reach("state.recut")
+        return recut_manifest(manifests, slot=self._slot, partitions=self._partitions, runs=runs)
 
     def save(self, before: Manifest, after: Manifest, changes: pa.Table | None) -> None:
         """Publish version `after`: the runs of `before` and one more with `changes`, sorted by hash."""
@@ -396,13 +491,18 @@ class StateStore:
 
     def _clean(self, batch: int) -> None:
         """Remove versions that no retry can ask for, and files that no version names."""
-        kept = self.versions()[-VERSIONS_KEPT:]
+        versions = versions_of(self._folder)
+        old, kept = versions[:-VERSIONS_KEPT], versions[-VERSIONS_KEPT:]
         manifests = [self.manifest(number) for number in kept]
+        if self._slot == 0 and old and all(one.partitions == self._partitions for one in manifests):
+            # No version that a retry could ask for lies in more partitions than there are now.
+            for slot in range(self._partitions, self.manifest(old[-1]).partitions):
+                self._place.within(str(slot)).clear()
         wanted = {run["name"] for manifest in manifests for run in manifest.runs}
         files = {f"{name}{SUFFIX}" for name in wanted}
         files |= {f"{timer_name(name, timer)}{SUFFIX}" for name in wanted for timer in TIMERS}
         for name in self._folder.names():
-            is_old_version = name.endswith(".json") and int(name.removesuffix(".json")) not in kept
+            is_old_version = name.endswith(".json") and int(name.removesuffix(".json")) in old
             is_old_run = name.startswith("run-") and name not in files and int(name[4:16]) < batch
             if is_old_version or is_old_run:
                 self._folder.remove(name)

@@ -48,7 +48,7 @@ from headwater.engine.rows import (
     touch,
     usable_rows,
 )
-from headwater.engine.state_folder import Folder
+from headwater.engine.state_folder import SUFFIX, Folder
 from headwater.engine.state_store import Manifest, StateStore, latest_of_inputs
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
@@ -65,7 +65,14 @@ class PartitionEngine:
         self._contract = contract
         self._folder = folder
         self._slot = slot
-        self._store = self._store_of(slot)
+        self._store = StateStore(
+            folder,
+            slot=slot,
+            operator=contract.name,
+            key=contract.key_schema,
+            state=contract.state,
+            partitions=contract.partitions,
+        )
 
     def run(
         self,
@@ -76,17 +83,20 @@ class PartitionEngine:
         broadcast: Mapping[str, pa.Table],
         recorded: SourceProgress | None = None,
         final: bool = False,
+        first_of_run: bool = False,
     ) -> pa.Table:
         """One batch: the output of the step, after its state is safe.
 
         `recorded` is what the sources recorded with the batch; None where the rows decide. After a `final` batch nothing
-        follows.
+        follows. The first batch of a run of the query may be one that the run before has begun.
         """
         contract = self._contract
-        before = self._store.load(batch)
+        noted = self._store.load_all(batch)
+        before = self._store.part_of(noted, batch)
         if processing_us is not None and before.processing_us is not None:
             processing_us = max(processing_us, before.processing_us)  # a clock may be set back, time is not
-        all_before = self._all_before(batch, before)
+        # Without event time, what a partition computes depends on nothing that the others have noted.
+        all_before = [before] if contract.time is None else noted
         is_recorded = recorded is not None and (before.is_recorded or any(recorded.values()))
         usable, rejected = usable_rows(rows, contract)
         known = before.progress if before.is_recorded == is_recorded else {}
@@ -126,6 +136,8 @@ class PartitionEngine:
         if late is not None:
             sides["late"] = late
         self._write_sides(batch, sides)
+        if first_of_run:
+            self._discard_sides(batch, [name for name, table in sides.items() if table.num_rows])
         changed = changes(contract, touched, state, stepped)
         after = Manifest(
             batch=batch,
@@ -160,13 +172,6 @@ class PartitionEngine:
         if asked:
             look = partial(self._store.everything, manifest)
             self._write_sides(batch, {ANSWERS: answers_of(self._contract, look, asked)})
-
-    def _all_before(self, batch: int, own: Manifest) -> list[Manifest]:
-        """What every partition of the operator had noted by the batch before."""
-        if self._contract.time is None:
-            return [own]
-        slots = range(self._contract.partitions)
-        return [own if slot == self._slot else self._store_of(slot).load(batch) for slot in slots]
 
     def _recorded_moments(
         self, before: Manifest, progress: SourceProgress, processing_us: int | None, *, has_rows: bool
@@ -234,16 +239,6 @@ class PartitionEngine:
         progress = [manifest.progress for manifest in noted]
         return self._contract.event_time.watermarks(progress, previous_us=latest_of_inputs(noted), now_us=processing_us)
 
-    def _store_of(self, slot: int) -> StateStore:
-        contract = self._contract
-        return StateStore(
-            self._folder.within(str(slot)),
-            operator=contract.name,
-            key=contract.key_schema,
-            state=contract.state,
-            partitions=contract.partitions,
-        )
-
     def _write_sides(self, batch: int, sides: Mapping[str, pa.Table]) -> None:
         for name, table in sides.items():
             kept = table.slice(0, self._contract.late_rows_max) if name == "late" else table
@@ -251,6 +246,19 @@ class PartitionEngine:
             if kept.num_rows:
                 self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", kept)
                 reach("side.written")
+
+    def _discard_sides(self, batch: int, written: Sequence[str]) -> None:
+        """Remove what an earlier run of the query, whose state was cut otherwise, has put into the side outputs of a batch.
+
+        Cut in the same way, a batch that is done again writes the same files. Files of other partitions of this run stay.
+        """
+        sides, count = self._folder.within("sides"), self._contract.partitions
+        for side in sides.folders():
+            for name in sides.within(side).names():
+                number, _, place = name.removesuffix(SUFFIX).partition("-")
+                is_own = int(number) == batch and int(place) % count == self._slot
+                if is_own and (int(place) >= count or side not in (*written, ANSWERS)):
+                    sides.within(side).remove(name)
 
 
 def run_bounded(

@@ -242,7 +242,7 @@ class GuardTask:
         sides = {name: counts.get(name, 0) + count for name, count in sorting.counts.items()}
         manifest = Manifest(
             batch=batch.number,
-            partitions=1,
+            partitions=0,  # those of its input
             progress=merge_progress([before.progress if before is not None else {}, sorting.progress]),
             watermark_us=sorting.watermark_us,
             processing_us=sorting.processing_us,

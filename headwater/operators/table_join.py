@@ -26,7 +26,7 @@ from headwater.engine.columns import INPUT, KEY
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.event_time import BatchTime
 from headwater.engine.rows import ranks
-from headwater.engine.spark_plan import apply, default_name
+from headwater.engine.spark_plan import apply, default_name, partitions_of
 from headwater.engine.state_store import ranges
 from headwater.engine.table_changes import PLACE, Emit, TableUpdate, check_emit, codes, emitted, taken, told
 from headwater.engine.table_input import (
@@ -124,7 +124,7 @@ class TableJoin:
         result = apply(plan.contract, *frames, partitions=self.partitions)
         if plan.is_settled:
             return result
-        count = self.partitions or int(result.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
+        count = partitions_of(result, self.partitions)
         return plan.regrouped(result, partitions=count)
 
     def plan(self, rows: TableLike) -> tuple[JoinPlan, list[DataFrame]]:

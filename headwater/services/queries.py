@@ -40,6 +40,9 @@ WORK_SECONDS_MAX = 60.0
 #: A stop ends the batch first; a switch brings two versions to one offset.
 TELL_SECONDS_MAX = 900.0
 
+#: Each partition of state is a task of every batch, and a folder.
+PARTITIONS_MAX = 10_000
+
 logger = logging.getLogger("headwater.queries")
 
 
@@ -212,6 +215,28 @@ class Queries(Service):
     def restart(self, query: str, *, app: str | None = None) -> None:
         """Stop a query if it runs, and start it from its checkpoint."""
         self._running(app).restart_query(query)
+
+    @route("POST", "/queries/{query}/rescale", scope="admin:*")
+    def rescale(self, query: str, partitions: int, *, app: str | None = None) -> None:
+        """Cut the state of a query's operators into another number of partitions, between two batches.
+
+        A query that runs is restarted for it; one that is stopped goes on so at its next start. Operators that say
+        themselves how many partitions they have, and Spark's own, keep their number.
+        """
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            expected = f"a number from 1 to {PARTITIONS_MAX}"
+            raise ArgumentInvalid(name="partitions", value=partitions, expected=expected)
+        owner = app or self.owner(query)
+        if self.runs_here(owner):
+            self._running(owner).rescale_query(query, partitions)
+            return
+        home = home_of(self.host.log.home, owner)
+        if home.is_held():
+            with home.connected(seconds_max=TELL_SECONDS_MAX) as connection:
+                remote(Queries)(connection).rescale(query, partitions, app=owner)
+        else:
+            [status, *_] = self.status(query, app=owner)
+            home.rescale(query, status.version, partitions)
 
     @route("POST", "/queries/{query}/replay", scope="admin:*")
     @in_its_app()

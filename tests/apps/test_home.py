@@ -124,3 +124,14 @@ def test_versions_are_remembered(tmp_path: Path) -> None:
     assert tried.trial == Version(number=2, topic="spend.v2", start="latest")
     assert Home(tmp_path).versions("spend", topic="spend") == tried
     assert Home(tmp_path).versions("other", topic="other").trial is None
+
+
+def test_the_number_of_partitions_is_chosen_once_and_a_changed_setting_or_a_rescale_changes_it(tmp_path: Path) -> None:
+    def partitions(setting: int | None, default: int = 2) -> int:
+        return Home(tmp_path).partitions("spend", 1, setting=setting, default=default)
+
+    assert [partitions(None), partitions(None, default=16)] == [2, 2], "the cores of another machine"
+    assert [partitions(8), partitions(None), partitions(8)] == [8, 8, 8]
+    Home(tmp_path).rescale("spend", 1, 3)
+    assert [partitions(8), partitions(None), partitions(4)] == [3, 3, 4]
+    assert Home(tmp_path).partitions("spend", 2, setting=None, default=5) == 5, "another version has its own"

@@ -120,6 +120,7 @@ def runner_of(log: Log) -> Any:
         explain=lambda name: f"== Physical Plan ==\n*(1) Project of {name} <b>\n",
         stop_query=lambda name: note(f"stop {name}"),
         restart_query=lambda name: note(f"restart {name}"),
+        rescale_query=lambda name, partitions: note(f"rescale {name} {partitions}"),
         replays=SimpleNamespace(report=lambda name: replace(compared, query=name)),
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.engine.columns import HASH
 from headwater.engine.contract import Contract, StepResult
-from headwater.engine.errors import StateChanged, StepFailed, StepInvalid
+from headwater.engine.errors import StepFailed, StepInvalid
 from headwater.engine.event_time import BatchTime, WatermarkStrategy
 from headwater.engine.rows import sorted_rows, source_progress
 from headwater.engine.state_folder import LocalFolder, open_folder
@@ -262,12 +262,6 @@ def test_a_step_that_returns_the_wrong_thing_is_told_so(tmp_path: Path, bad: str
     engine = PartitionEngine(contract(step=wrong), LocalFolder(tmp_path), slot=0)
     with pytest.raises(StepInvalid):
         run(engine, 0, table([("a", 1)]))
-
-
-def test_another_partition_count_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    run(PartitionEngine(contract(), LocalFolder(tmp_path), slot=0), 0, table([("a", 1)]))
-    with pytest.raises(StateChanged, match="rescale"):
-        run(PartitionEngine(contract(partitions=4), LocalFolder(tmp_path), slot=0), 1, table([("a", 1)]))
 
 
 def test_a_state_gains_a_column_without_losing_what_it_has(tmp_path: Path) -> None:

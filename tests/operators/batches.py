@@ -72,17 +72,22 @@ def streamed(
     make: Make,
     batches: Sequence[pa.Table],
     *,
-    partitions: int = 2,
+    partitions: int | Sequence[int] = 2,
     replay: int | None = None,
     processing_us: Sequence[int] | None = None,
     sides: dict[str, list[pa.Table]] | None = None,
 ) -> list[pa.Table]:
-    """The output of each batch; batch number `replay` is done twice, as after a crash. Sides are put into `sides`."""
-    contract = replace(make(batches[0].schema), partitions=partitions)
+    """The output of each batch; batch number `replay` is done twice, as after a crash. Sides are put into `sides`.
+
+    With a number of partitions for each batch, the query is stopped and rescaled between two batches.
+    """
+    contract = make(batches[0].schema)
+    counts = [partitions] * len(batches) if isinstance(partitions, int) else partitions
     outputs = []
     with state_folder() as folder:
         for number, rows in enumerate(batches):
             now = processing_us[number] if processing_us is not None else None
+            contract = replace(contract, partitions=counts[number])
             for _ in range(2 if number == replay else 1):
                 done = [
                     PartitionEngine(contract, LocalFolder(Path(folder)), slot=slot).run(

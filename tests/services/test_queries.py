@@ -64,10 +64,12 @@ def test_the_app_of_this_process_is_asked_and_told(
     assert queries.graphs() == [queries.graph(APP)] == [Graph(app=APP, nodes=(), edges=())]
     queries.stop("spend")
     queries.restart("spend", app=APP)
-    assert stage.asked() == ["stop spend", "restart spend"]
+    queries.rescale("spend", 4)
+    assert stage.asked() == ["stop spend", "restart spend", "rescale spend 4"]
     assert audited() == [
         {"action": "queries.stop", "target": "spend", "status": 200},
         {"action": "queries.restart", "target": f"spend app={APP}", "status": 200},
+        {"action": "queries.rescale", "target": "spend partitions=4", "status": 200},
     ]
 
 
@@ -79,11 +81,13 @@ def test_a_query_is_told_apart_from_that_of_the_same_name_in_another_app(
         assert [one.app for one in queries.statuses().queries] == [APP, "a", "b"]
         queries.stop("spend", app="b")
         queries.restart("spend", app="a")
+        queries.rescale("spend", 4, app="a")
         assert queries.explain("spend", app="b").plan == "elsewhere"
         failure = queries.failure("spend", app="b")
         assert failure is not None
         assert failure.line == "elsewhere"
-        assert (stage.asked(), first.asked) == ([], ["POST /queries/spend/restart"])
+        assert stage.asked() == []
+        assert first.asked == ["POST /queries/spend/restart", "POST /queries/spend/rescale"]
         assert second.asked == ["POST /queries/spend/stop", "GET /queries/spend/explain", "GET /queries/spend/failure"]
         queries.stop("spend", app=APP)
         assert stage.asked() == ["stop spend"]
@@ -184,3 +188,7 @@ def test_without_a_runner_queries_are_as_the_last_run_left_them(log: Log) -> Non
     assert queries.apps() == [AppStatus(name=APP, running=False)]
     with pytest.raises(RunnerNotFound, match=APP):
         queries.stop("spend")
+    queries.rescale("spend", 16)
+    assert home.partitions("spend", 1, setting=None, default=2) == 16, "from its next start on"
+    with pytest.raises(ArgumentInvalid, match="from 1 to"):
+        queries.rescale("spend", 0)

@@ -156,6 +156,22 @@ def replay(
     session.show(answer, _comparison_lines(answer))
 
 
+@ROOT.command("rescale")
+def rescale(
+    session: Session,
+    query: Name,
+    partitions: Annotated[int, typer.Option("--partitions", help="The new number of partitions.", min=1, max=10_000)],
+    app: AppName = None,
+) -> None:
+    """Cut the state of a query into another number of partitions, between two batches.
+
+    A query that runs is restarted for it; a stopped one goes on so at its next start. The output is the same.
+    """
+    with session.services() as services:
+        services.queries.rescale(query, partitions, app=app)
+    session.say(f"The state of {query} is cut into {partitions} partitions from its next batch on.")
+
+
 @ROOT.command("ask")
 def ask(
     session: Session,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.arguments import DryRun, Yes
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.tables import Column, columns, counted, iso_time
@@ -74,28 +73,3 @@ def show(
     session.show_all(records, titles, [[str(value) for value in row.values()] for row in records])
     if table.num_rows > limit:
         session.say(f"{limit} of {counted(table.num_rows, 'row')}; `-n` shows more.")
-
-
-@COMMANDS.command("rescale")
-def rescale(
-    session: Session,
-    query: Query,
-    operator: Operator,
-    partitions: Annotated[int, typer.Option("--partitions", help="The new number of partitions.", min=1, max=10_000)],
-    folder: Folder = STATE,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:
-    """Distribute an operator's state over another number of partitions. The query must be stopped."""
-    from headwater.engine.state_maintenance import rescale as spread
-    from headwater.engine.state_maintenance import states
-
-    found = [one for one in states(folder, query=query) if one.operator == operator]
-    rows = sum(one.rows for one in found)
-    plan = f"{counted(rows, 'row')} of state move from {len(found)} to {partitions} partitions"
-    if dry_run:
-        session.say(f"{plan}. Nothing was changed.")
-        return
-    session.confirm(f"{plan}; is the query stopped?", yes=yes)
-    moved = spread(folder, query=query, operator=operator, partitions=partitions)
-    session.say(f"{counted(moved, 'row')} of state are now in {partitions} partitions.")
