@@ -45,9 +45,7 @@ def entity_service(session: Session, file: str | None) -> Iterator[EntityService
     The log is that of the command line or else the file's own.
     """
     if file is None:
-        with session.services() as services, contextlib.ExitStack() as stack:
-            if not session.is_remote:
-                stack.callback(services.entities.host.close)  # its index files
+        with session.services() as services:
             yield services.entities
         return
     if is_server(session.flags.log or ""):
@@ -64,6 +62,4 @@ def entity_service(session: Session, file: str | None) -> Iterator[EntityService
         else:
             log = stack.enter_context(session.log(write=True))
             declared = stack.enter_context(entities_on(log, file))
-        service = session.services_on(log, entities=declared).entities
-        stack.callback(service.host.close)
-        yield service
+        yield stack.enter_context(session.services_on(log, entities=declared)).entities

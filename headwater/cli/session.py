@@ -115,19 +115,21 @@ class Session:
             with contextlib.closing(connection):
                 yield remote_services(connection)
         else:
-            with self.log(create=create, write=write) as log:
-                yield self.services_on(log)
+            with self.log(create=create, write=write) as log, self.services_on(log) as services:
+                yield services
 
     # Any: the user's state, command and event classes.
-    def services_on(self, log: Log, *, entities: Iterable[Entities[Any, Any, Any]] = ()) -> Services:
-        """The services of a log that is open, with the deciders of these entities."""
+    @contextlib.contextmanager
+    def services_on(self, log: Log, *, entities: Iterable[Entities[Any, Any, Any]] = ()) -> Iterator[Services]:
+        """The services of a log that is open, with the deciders of these entities, while the block runs."""
         from headwater.services import Audit, Settings, local
         from headwater.services.callers import user_at_the_command_line
         from headwater.services.host import Host
 
         audit = None if log.read_only else Audit(log)
         host = Host(log=log, settings=Settings(), audit=audit, entities={each.name: each for each in entities})
-        return local(host, user_at_the_command_line(), address="command line")
+        with contextlib.closing(host):
+            yield local(host, user_at_the_command_line(), address="command line")
 
     # -- messages, on stderr ------------------------------------------------------------------------------------------
 
