@@ -29,6 +29,7 @@ from headwater.services.route import LOCAL_ONLY, Service, route
 
 #: The id has no underscore; the secret may.
 _TOKEN = re.compile(r"hw_([0-9a-f]+)_([A-Za-z0-9_-]+)")
+_SECRET_CHARACTERS_MIN = 43
 _CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -40,6 +41,18 @@ class TokenInvalid(NotAllowed):
     http_status: ClassVar[int] = 401
     problem = "The token is {why}."
     remedy = "Send `Authorization: Bearer …` with a token that `headwater token create` has made."
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """The text of a token that was made elsewhere, such as a secret of a cluster. It is neither printed nor audited."""
+
+    text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if (shape := _TOKEN.fullmatch(self.text)) is None or len(shape[2]) < _SECRET_CHARACTERS_MIN:
+            expected = f"hw_, hexadecimal digits, _ and {_SECRET_CHARACTERS_MIN} or more of A-Z, a-z, 0-9, - and _"
+            raise ArgumentInvalid(name="token", value="(not shown)", expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +99,15 @@ class Tokens:
         self._seen: tuple[int, int, int] | None = None
         self._known: dict[str, Token] = {}
 
-    def create(self, name: str, scopes: Sequence[str] = ("admin:*",), *, seconds: float | None = None) -> str:
-        """Make a token and return its text, which cannot be shown again."""
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str] = ("admin:*",),
+        *,
+        seconds: float | None = None,
+        given: TokenText | None = None,
+    ) -> str:
+        """Make a token and return its text, which cannot be shown again. A `given` one takes the place of the token of its name."""
         if not name or len(name) > 200 or not set(name) <= _CHARACTERS:
             raise NameInvalid(
                 kind="token", name=name, why="it is empty or too long, or has a character that is not allowed"
@@ -97,10 +117,15 @@ class Tokens:
         if not scopes:
             raise ArgumentInvalid(name="scope", value=[], expected="at least one scope, such as read:orders.*")
         parsed = tuple(str(Scope.parse(text)) for text in scopes)
-        identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        text = f"hw_{secrets.token_hex(8)}_{secrets.token_urlsafe(32)}" if given is None else given.text
+        _, identity, secret = text.split("_", 2)
         now_us = self._clock.now_us()
         with LeaderLock(self._folder / "lock").held():
             known = self._load()
+            if given is not None:
+                known = {other.id: other for other in known.values() if other.name != name}
+            if identity in known:
+                raise ArgumentInvalid(name="token", value="(not shown)", expected="a token that no other name has")
             if any(token.name == name for token in known.values()):
                 raise ArgumentInvalid(name="name", value=name, expected="a name that no token has")
             expires = None if seconds is None else now_us + round(seconds * 1e6)
@@ -108,7 +133,7 @@ class Tokens:
                 id=identity, name=name, scopes=parsed, created_us=now_us, expires_us=expires, hash=_hash(secret)
             )
             self._store(known)
-        return f"hw_{identity}_{secret}"
+        return text
 
     def list(self) -> list[Token]:
         """All tokens, oldest first."""
@@ -198,9 +223,16 @@ class TokenService(Service):
     """Tokens of a log, for the user of its folder. None of this is reachable over HTTP."""
 
     @route(LOCAL_ONLY, "{name}", scope="admin:*")
-    def create(self, name: str, scopes: tuple[str, ...] = ("admin:*",), *, seconds: float | None = None) -> NewToken:
-        """Make a token. Its text is in the answer, and nowhere else."""
-        text = self._store.create(name, scopes, seconds=seconds)
+    def create(
+        self,
+        name: str,
+        scopes: tuple[str, ...] = ("admin:*",),
+        *,
+        seconds: float | None = None,
+        given: TokenText | None = None,
+    ) -> NewToken:
+        """Make a token, or store a given one. Its text is in the answer, and nowhere else."""
+        text = self._store.create(name, scopes, seconds=seconds, given=given)
         made = next(token for token in self._store.list() if token.name == name)
         return NewToken(token=text, **vars(made.info))
 

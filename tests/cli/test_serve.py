@@ -7,12 +7,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 import headwater
-from headwater.services.tokens import TokenInvalid
+from headwater.services.tokens import TokenInvalid, Tokens
 from tests.cli.conftest import Cli, program
 
 SECONDS_MAX = 240
@@ -99,6 +100,20 @@ def test_a_token_is_made_used_listed_and_revoked(cli: Cli) -> None:
         ("topics.create", "name=fresh"),
         ("tokens.revoke", "ci"),
     ]
+
+
+def test_a_token_of_a_file_is_stored_and_not_shown(cli: Cli, tmp_path: Path) -> None:
+    text = f"hw_{'1' * 16}_{'2' * 43}"
+    (tmp_path / "token").write_text(f"{text}\n")
+    for _ in range(2):
+        made = cli("token", "create", "admin", "--from-file", "token")
+        assert (made.code, made.out) == (0, "")
+        assert text not in made.err
+    assert Tokens("data").check(text).name == "admin"
+    (tmp_path / "token").write_text("replace-me\n")
+    refused = cli("token", "create", "admin", "--from-file", "token")
+    assert refused.code == 2
+    assert "replace-me" not in refused.err
 
 
 def test_mistakes_are_told_in_one_line(cli: Cli) -> None:

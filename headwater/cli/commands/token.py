@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,11 +36,25 @@ def create(
     expires: Annotated[
         str | None, typer.Option("--expires", help="How long it is valid: 30 days.", metavar="TIME")
     ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            help="A file with the token's text, such as a secret of a cluster. It is not shown, and replaces the token of this name.",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Make a token, and show it once: the log keeps only its hash."""
+    from headwater.services.tokens import TokenText
+
     seconds = None if expires is None else parse_seconds(expires)
+    given = None if from_file is None else TokenText(from_file.read_text(encoding="utf-8").strip())
     with session.services(create=True, folder=True) as services:
-        made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds)
+        made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds, given=given)
+    if given is not None:
+        session.say(f"Token {name!r} may {', '.join(made.scopes)}.")
+        return
     session.show(made, [made.token])
     session.say(f"Token {name!r} may {', '.join(made.scopes)}. Keep it safe: it is not shown again.")
 
