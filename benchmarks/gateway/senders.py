@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ MODULE = "benchmarks.gateway.senders"
 SECRET = "a secret of the benchmark"
 #: Clients of an HTTP gateway at once.
 CONNECTIONS = 32
+#: Messages of MQTT that are not acknowledged yet: their numbers have 16 bits, and the client refuses one that is in use.
+MESSAGES_MAX = 50_000
 #: What one event of each kind is; the number is its time, or its position.
 STATSD = b"bench.latency:%d|g"
 SYSLOG = b"<14>1 2026-01-31T12:00:00Z web bench 1 - - %d"
@@ -108,12 +111,13 @@ def _mqtt(address: str, count: int, rate: float) -> dict[str, float]:
     assert parts.port is not None
     client.connect(parts.hostname, parts.port)
     client.loop_start()
-    began, last = time.perf_counter(), None
+    began, sent = time.perf_counter(), deque[mqtt.MQTTMessageInfo]()
     for at in _paced(count, rate):
-        last = client.publish("bench/d1", b'{"at": %d, "text": "a payload of some length"}' % at, qos=1)
-    deadline = time.monotonic() + 120
-    while last is not None and not last.is_published() and time.monotonic() < deadline:
-        time.sleep(0.005)
+        if len(sent) == MESSAGES_MAX:
+            sent.popleft().wait_for_publish(120)
+        sent.append(client.publish("bench/d1", b'{"at": %d, "text": "a payload of some length"}' % at, qos=1))
+    for each in sent:
+        each.wait_for_publish(120)
     seconds = time.perf_counter() - began
     client.disconnect()
     client.loop_stop()
