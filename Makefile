@@ -12,6 +12,9 @@ DEV := .venv/.headwater-dev
 DOCS := .venv/.headwater-docs
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
+# What the images of deploy/Dockerfile hold, and what builds them.
+SERVER := $(addprefix --extra ,console mqtt mysql postgres redis server sourcing views webhook zeromq)
+APP := $(SERVER) $(addprefix --extra ,java lake match search sketches spark)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test slow night demo bench crash chaos docs lint format lock clean
@@ -66,6 +69,9 @@ lock: $(DEV) ## Lock the newest dependencies that pyproject.toml allows
 	@$(COMPILE) requirements/uv.in --output-file requirements/uv.lock
 	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
 	@$(COMPILE) pyproject.toml --extra docs --constraints requirements/dev.lock --output-file requirements/docs.lock
+	@$(COMPILE) requirements/build.in --output-file requirements/build.lock
+	@$(COMPILE) pyproject.toml $(SERVER) --constraints requirements/dev.lock --output-file requirements/server.lock
+	@$(COMPILE) pyproject.toml $(APP) --constraints requirements/dev.lock --output-file requirements/app.lock
 	@! grep -nE '://|^ *-' requirements/*.lock | grep -v -e '--hash=' || { echo "A lock file holds an address." >&2; exit 1; }
 
 clean: ## Delete .venv and everything that was built
