@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from benchmarks.servers import START_SECONDS_MAX, PeerUnavailable, free_port
+from benchmarks.peer_servers import START_SECONDS_MAX, PeerUnavailable, free_port
 from headwater.spark.java import find_java
 
 _PACKAGE = "org.apache.spark.deploy"

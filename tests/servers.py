@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from benchmarks.servers import START_SECONDS_MAX, PeerUnavailable, free_port, redis_server
+from benchmarks.peer_servers import START_SECONDS_MAX, PeerUnavailable, free_port, redis_server
 
 __all__ = ["PeerUnavailable", "free_port", "redis_server"]
 

@@ -35,7 +35,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.servers import free_port
+from benchmarks.peer_servers import free_port
 from headwater.cli.app import run
 from tests.conditions import until
 from tests.shared_session import left_as_it_was

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
-from benchmarks.servers import PeerUnavailable, installed
+from benchmarks.peer_servers import PeerUnavailable, installed
 from benchmarks.spark.workbench import CORES, Workbench, tree_cpu_seconds, warm_up, workbench
 from headwater.sinks import PostgresSink
 from tests.servers import Postgres, postgres_server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.capture.shop import Shop, postgres_shop
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_cpu_rate, median_rate, shown
-from benchmarks.servers import PeerUnavailable
+from benchmarks.peer_servers import PeerUnavailable
 from headwater.capture import Capture
 
 PEER_SLOT = "peer"

@@ -14,7 +14,7 @@ from typing import Any, cast
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_cpu_rate, median_rate
 from benchmarks.log.rows import BATCH_ROWS, ROW_BYTES, SCHEMA, batches, blobs, dicts
-from benchmarks.servers import NatsWire, PeerUnavailable, RedisWire, Server, nats_server, redis_server
+from benchmarks.peer_servers import NatsWire, PeerUnavailable, RedisWire, Server, nats_server, redis_server
 
 Measure = Callable[[], Sample]
 BLOBS_IN_FLIGHT_MAX = 256

@@ -13,7 +13,7 @@ import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, Stopwatch, median_cpu_rate, median_rate, percentile
 from benchmarks.log.appends import fresh_topic
 from benchmarks.log.rows import SCHEMA, batch
-from benchmarks.servers import PeerUnavailable, RedisWire, Server, redis_server
+from benchmarks.peer_servers import PeerUnavailable, RedisWire, Server, redis_server
 
 SYNC_ROWS = 80_000
 SYNC_BYTES = 8_000_000

@@ -23,7 +23,7 @@ import pyarrow.csv as pacsv
 
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate, shown
 from benchmarks.match.events import LATE_BY, PATTERNS, fill, frames
-from benchmarks.servers import PeerUnavailable
+from benchmarks.peer_servers import PeerUnavailable
 from benchmarks.spark.workbench import CORES, Workbench, workbench
 from headwater import EventTime
 from headwater.operators import Match

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.servers import PeerUnavailable, free_port
+from benchmarks.peer_servers import PeerUnavailable, free_port
 
 START_SECONDS_MAX = 60.0
 #: Not the wrapper in `sbin`, which changes the account and the environment.

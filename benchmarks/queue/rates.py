@@ -10,10 +10,10 @@ from pathlib import Path
 
 import headwater as hw
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate, percentile
+from benchmarks.peer_servers import PeerUnavailable, redis_server
 from benchmarks.queue.clients import CLIENTS
 from benchmarks.queue.processes import PER_SECOND, put_take_ack, run_clients
 from benchmarks.queue.rabbitmq import rabbitmq_server
-from benchmarks.servers import PeerUnavailable, redis_server
 
 BARS = {"rabbitmq quorum": [Bar(figure="ratio", least=2)], "redis everysec": [Bar(figure="ratio", least=1)]}
 

@@ -233,7 +233,7 @@ def test_what_was_acknowledged_survives_a_killed_server(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick_retries")
 def test_a_consumer_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
-    from benchmarks.servers import free_port
+    from benchmarks.peer_servers import free_port
 
     port = free_port()
     with open_log(tmp_path / "log") as log:
