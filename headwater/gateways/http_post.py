@@ -52,7 +52,15 @@ def check_url(url: str) -> None:
 
 
 def post(
-    client: Client, url: str, *, id: str, body: bytes, secret: str | None, headers: Mapping[str, str], now: float
+    client: Client,
+    url: str,
+    *,
+    id: str,
+    body: bytes,
+    secret: str | None,
+    headers: Mapping[str, str],
+    now: float,
+    content_type: str = "application/json",
 ) -> Answer:
     """Post a message under its id, signed as the Standard Webhooks specification says if there is a secret."""
     import httpx
@@ -60,7 +68,7 @@ def post(
     moment = str(int(now))
     own = {
         **headers,
-        "Content-Type": "application/json",
+        "Content-Type": content_type,
         "Accept-Encoding": "identity",
         "Idempotency-Key": id,
         "webhook-id": id,

@@ -8,6 +8,7 @@ appends it once.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import threading
@@ -16,12 +17,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 import pyarrow as pa
 
-from headwater.errors import ArgumentInvalid, NotFound
+from headwater.errors import ArgumentInvalid, EncodingInvalid, NotFound
 from headwater.faults import reach
 from headwater.gateways.delivery_plan import Circuit, CircuitState, Delivery, Pending, Schedule
 from headwater.gateways.http_post import Answer, check_url, post
@@ -31,7 +32,7 @@ from headwater.gateways.signatures import check_secrets
 from headwater.log.dead_letters import DeadLetter, dead_letter_topic, make_dead_letter_topic
 from headwater.log.port import Log
 from headwater.optional import require
-from headwater.schema import parse_schema
+from headwater.schema import cloudevents, parse_schema
 from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ ATTEMPT_SCHEMA: pa.Schema = parse_schema(
     "at timestamp not null, id string not null, endpoint string not null, attempt int32 not null, status int32, "
     "milliseconds float not null, outcome string not null, error string"
 )
+_CLOUDEVENT_COLUMNS = frozenset(cloudevents.CLOUDEVENT_SCHEMA.names)
 #: How long an attempt log is kept.
 ATTEMPTS_RETENTION = "30 days"
 ROWS_AT_ONCE = 500
@@ -55,7 +57,9 @@ class WebhookOut:
 
     A request has one row as `{"id", "type", "timestamp", "data"}`, or with `rows_per_request` up to so many as `{"messages": […]}`. With
     `key`, rows with the same value of that column go one after the other; the others do not wait for them. `secret_env` names the
-    environment variable with the secret.
+    environment variable with the secret. With `cloudevents`, rows are CloudEvents 1.0 in the JSON format, one or a batch of them: the
+    events of entities with the entity as subject, rows of `CLOUDEVENT_SCHEMA` as they are, and others as data of an event whose type is the
+    topic. `source` is their source, by default `/entities/KIND` or `/topics/TOPIC`.
 
     A failed attempt is repeated after `retry_first`, with doubled pauses up to `retry_max`, until `deadline` after the first attempt. After
     `circuit_failures` in a row the endpoint gets nothing for `circuit_pause`, then one message as a test. `Retry-After` is obeyed.
@@ -70,6 +74,8 @@ class WebhookOut:
     secret: str | None = field(default=None, repr=False)
     secret_env: str | None = None
     rows_per_request: int = 1
+    cloudevents: bool = False
+    source: str = ""
     key: str = ""
     start: Start = "earliest"
     retry_first: Duration = "5 seconds"
@@ -207,7 +213,11 @@ class Endpoint:
         self._gateway = gateway
         self._counters = counters
         self._secret = gateway.known_secret()
-        self._topic_id = log.topic(gateway.topic).id
+        topic = log.topic(gateway.topic)
+        self._topic_id, self._columns = topic.id, frozenset(topic.schema.names)
+        is_of_entities = self._columns >= cloudevents.ENTITY_COLUMNS
+        place = ("entities", gateway.topic.removesuffix(".events")) if is_of_entities else ("topics", gateway.topic)
+        self._source = gateway.source or f"/{place[0]}/{quote(place[1], safe='')}"
         self._schedule = Schedule(
             first_seconds=parse_seconds(gateway.retry_first),
             pause_seconds_max=parse_seconds(gateway.retry_max),
@@ -295,12 +305,41 @@ class Endpoint:
     def _delivery(self, rows: list[Outgoing]) -> Delivery:
         messages = [self._message(row) for row in rows]
         id = messages[0]["id"] if len(rows) == 1 else f"{messages[0]['id']}-{rows[-1].offset}"
-        body = orjson.dumps(messages[0] if self._gateway.rows_per_request == 1 else {"messages": messages})
+        body = self._body(messages, rows)
         keys: frozenset[str] = frozenset()
         if self._gateway.key:
             values = (orjson.loads(row.payload or b"{}").get(self._gateway.key) for row in rows)
             keys = frozenset(orjson.dumps(value).decode() for value in values if value is not None)
         return Delivery(id=id, rows=list(rows), body=body, keys=keys)
+
+    @property
+    def _content_type(self) -> str:
+        if not self._gateway.cloudevents:
+            return "application/json"
+        is_single = self._gateway.rows_per_request == 1
+        return cloudevents.CONTENT_TYPE if is_single else cloudevents.CONTENT_TYPE_BATCH
+
+    def _body(self, messages: list[Row], rows: list[Outgoing]) -> bytes:
+        is_single = self._gateway.rows_per_request == 1
+        if self._gateway.cloudevents:
+            events = [self._cloudevent(*each) for each in zip(messages, rows, strict=True)]
+            return cloudevents.to_structured(events[0]) if is_single else cloudevents.to_structured_batch(events)
+        return orjson.dumps(messages[0] if is_single else {"messages": messages})
+
+    def _cloudevent(self, message: Row, row: Outgoing) -> Row:
+        """A row as a CloudEvent. One that is no valid event by its columns or headers is the data of an event."""
+        data = orjson.loads(row.payload) if row.payload else None
+        made = {"id": message["id"], "source": self._source, "type": message["type"], "time": message["timestamp"]}
+        try:
+            if data and self._columns >= cloudevents.ENTITY_COLUMNS:
+                return cloudevents.from_entity_event(data, source=self._source)
+            if data and self._columns >= _CLOUDEVENT_COLUMNS:
+                return cloudevents.from_row({**data, "data": _bytes_of(data["data"])})
+            headers = dict(row.headers)
+            own = {name: headers[f"ce_{name}"].decode() for name in made if f"ce_{name}" in headers}
+            return cloudevents.to_event(data, **{**made, **own}, headers=headers)
+        except (EncodingInvalid, UnicodeDecodeError):
+            return cloudevents.to_event(data, **made)
 
     def _message(self, row: Outgoing) -> Row:
         at = datetime.fromtimestamp(row.appended_us / 1e6, tz=UTC).isoformat().replace("+00:00", "Z")
@@ -326,6 +365,7 @@ class Endpoint:
             secret=self._secret,
             headers={},
             now=self._log.clock.now_us() / 1e6,
+            content_type=self._content_type,
         )
         return answer, (time.perf_counter() - began) * 1e3
 
@@ -403,6 +443,11 @@ class Endpoint:
             )
             for row in delivery.rows
         ]
+
+
+# Any: JSON, as rows have bytes in it.
+def _bytes_of(value: Any) -> bytes | None:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else None if value is None else value.encode()
 
 
 def shown(url: str) -> str:

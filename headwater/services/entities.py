@@ -7,16 +7,20 @@ Personal fields of events are not decrypted here. States, and what commands woul
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
 from headwater.log import Log
 from headwater.log.remote.wire import time_from_text
+from headwater.schema.cloudevents import CONTENT_TYPE_BATCH, from_entity_event, to_structured_batch
 from headwater.services.route import Service, route
-from headwater.sourcing import Decision, Entities
+from headwater.sourcing import Decider, Decision, Entities
 from headwater.sourcing.codec import dump
 from headwater.sourcing.entity_events import EntityEvents, kinds_of_entities
 from headwater.sourcing.event_rows import SUFFIX, EventRow
@@ -24,8 +28,18 @@ from headwater.sourcing.keys import is_encrypted
 
 #: Entities or events of one answer.
 COUNT_MAX = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: What stands in the place of a personal value.
 ENCRYPTED = "[encrypted]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandField:
+    """A field of a command; its type is that of the Python class."""
+
+    name: str
+    type: str
+    required: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +52,8 @@ class EntityKind:
     events: int
     appended_us: int | None
     """When the last event was appended."""
-    commands: dict[str, list[str]] | None
-    """The commands that can be sent, with the names of their fields; null if this process has no decider of the kind."""
+    commands: dict[str, list[CommandField]] | None
+    """The commands that can be sent, with their fields; null if this process has no decider of the kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +134,9 @@ class CommandOutcome:
     """With the partition, the position behind these events: `at_least` of a view that reads them."""
     duplicate: bool = False
     """Whether the command was done before, by its `command_id`."""
+    # Any: JSON.
+    state: Any = None
+    """With `dry_run`, the state that the command would give, for callers who may see it."""
 
 
 class EntityService(Service):
@@ -156,6 +173,21 @@ class EntityService(Service):
         rows = partition.history(id, after=after, limit=limit + 1)
         events = [_event(row, partition.partition) for row in rows[:limit]]
         return EntityHistory(id=id, events=events, next=events[-1].version if len(rows) > limit else None)
+
+    @route("GET", "/entities/{name}/cloudevents", scope="read:{name}.events", media=CONTENT_TYPE_BATCH)
+    def cloudevents(self, name: str, id: str, *, after: int = 0, limit: int = 1_000, source: str = "") -> str:
+        """Read the events of an entity behind the version `after` as CloudEvents 1.0, in their JSON format for batches.
+
+        The source is `/entities/NAME`, unless another URI is given. Personal values are hidden.
+        """
+        events = [
+            from_entity_event(
+                {**vars(event), "entity": id, "at": _EPOCH + timedelta(microseconds=event.at_us)},
+                source=source or f"/entities/{quote(name, safe='')}",
+            )
+            for event in self.history(name, id, after=after, limit=limit).events
+        ]
+        return to_structured_batch(events).decode()
 
     # -- with the decider ---------------------------------------------------------------------------------------------
 
@@ -205,7 +237,7 @@ class EntityService(Service):
 
         A command that the decider rejects is an error, and does nothing. `by` is who is recorded with the events, by
         default the caller. With a `command_id` the command is done once, however often it is sent. With `dry_run` it is
-        decided, and nothing is appended.
+        decided, and nothing is appended; the answer has the state that it would give.
         """
         entities = self._entities(name)
         given = entities.decider.command_types.read(command, data or {})
@@ -222,9 +254,8 @@ class EntityService(Service):
             decision = entities.try_command(id, given, **options)
             if decision.error is not None:
                 raise decision.error
-        else:
-            decision = entities.send(id, given, **options)
-        return self._outcome(entities, decision)
+            return replace(self._outcome(entities, decision), state=self._state_after(entities, decision))
+        return self._outcome(entities, entities.send(id, given, **options))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +283,7 @@ class EntityService(Service):
             partitions=len(about.partitions),
             events=about.rows,
             appended_us=max((one.appended_at_us for one in about.partitions if one.appended_at_us), default=None),
-            commands=None if entities is None else entities.decider.command_types.fields(),
+            commands=None if entities is None else _commands(entities.decider),
         )
 
     def _outcome(self, entities: Entities[Any, Any, Any], decision: Decision) -> CommandOutcome:
@@ -272,6 +303,18 @@ class EntityService(Service):
             offset_next=decision.offset_next,
             duplicate=decision.duplicate,
         )
+
+    # Any: JSON.
+    def _state_after(self, entities: Entities[Any, Any, Any], decision: Decision) -> Any:
+        """The state after events that are not appended; None if the caller may not see it."""
+        if entities.shows_personal and not self.caller.may("admin", entities.topic):
+            return None
+        version = decision.version if decision.duplicate else decision.version - len(decision.events)
+        entity = entities.load(decision.id)
+        if entity.version != version:  # another command was done since
+            entity = entities.at(decision.id, version=version)
+        events = () if decision.duplicate else decision.events
+        return _state(reduce(entities.decider.evolve, events, entity.state))
 
 
 class _OpenEvents:
@@ -308,6 +351,12 @@ class _OpenEvents:
 def _check_limit(limit: int) -> None:
     if not 1 <= limit <= COUNT_MAX:
         raise ArgumentInvalid(name="limit", value=limit, expected=f"1 to {COUNT_MAX:,}")
+
+
+# Any: the user's state, command and event classes.
+def _commands(decider: Decider[Any, Any, Any]) -> dict[str, list[CommandField]]:
+    commands = decider.command_types.fields()
+    return {name: [CommandField(**field._asdict()) for field in fields] for name, fields in commands.items()}
 
 
 def _event(row: EventRow, partition: int) -> EntityEvent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -35,12 +36,48 @@ def is_model(kind: object) -> bool:
     return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "model_validate"))
 
 
+class ModelField(NamedTuple):
+    """A field that JSON of a class may have; its type as it is written in Python."""
+
+    name: str
+    type: str
+    required: bool
+
+
 # Any: a dataclass or a pydantic model.
-def field_names(kind: Any) -> list[str]:
-    """The names of the fields that JSON of a class may have."""
+def model_fields(kind: Any) -> list[ModelField]:
+    """The fields that JSON of a class may have.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Withdraw:
+    ...     amount: Decimal
+    ...     note: str | None = None
+    >>> model_fields(Withdraw)
+    [ModelField(name='amount', type='Decimal', required=True), ModelField(name='note', type='str | None', required=False)]
+    """
     if hasattr(kind, "model_fields"):
-        return list(kind.model_fields)
-    return [field.name for field in fields(kind) if field.init]
+        return [
+            ModelField(name, _type_text(field.annotation), field.is_required())
+            for name, field in kind.model_fields.items()
+        ]
+    hints = typing.get_type_hints(kind)
+    return [
+        ModelField(
+            field.name,
+            _type_text(hints[field.name]),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
+        if field.init
+    ]
+
+
+# Any: an annotation.
+def _type_text(kind: Any) -> str:
+    """A type as it is written, without modules."""
+    is_plain = isinstance(kind, type) and typing.get_origin(kind) is None
+    return kind.__name__ if is_plain else re.sub(r"[\w.<>]+\.(?=\w)", "", str(kind))
 
 
 def dump(value: Any) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from headwater.errors import ArgumentInvalid
-from headwater.sourcing.codec import Misfit, Read, dump, field_names, is_model, reader
+from headwater.sourcing.codec import Misfit, ModelField, Read, dump, is_model, model_fields, reader
 from headwater.sourcing.errors import CommandUnknown, DeciderInvalid, EventUnreadable
 from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.personal import PersonalFields
@@ -157,9 +157,9 @@ class CommandTypes:
         #: Those that may be sent by name; what a saga is told of other entities is not.
         self.by_name = {name: kind for name, kind in named.items() if kind not in (RecordedEvent, SendRejected)}
 
-    def fields(self) -> dict[str, list[str]]:
-        """The names of the fields of each command."""
-        return {name: field_names(kind) for name, kind in self.by_name.items()}
+    def fields(self) -> dict[str, list[ModelField]]:
+        """The fields of each command."""
+        return {name: model_fields(kind) for name, kind in self.by_name.items()}
 
     # Any: an object of the user's.
     def check(self, command: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import headwater
+from headwater.schema import cloudevents
 from tests.cli.conftest import Cli
 from tests.cli.test_serve import serving
 
@@ -90,6 +91,8 @@ def test_histories_and_ids_need_no_file(cli: Cli) -> None:
         "Deposited",
         "Withdrawn",
     ]
+    events = cli("entity", "history", "account", "acc-1", "--cloudevents", "--after", "1").out.splitlines()
+    assert [cloudevents.from_structured(event)["id"] for event in events] == ["acc-1/2"]
     assert cli("entity", "list", "account", "--json").json == [{"id": "acc-1", "version": 2}]
     assert cli("entity", "list").out.splitlines()[1].split()[:2] == ["account", "2"]
     assert "Deposit(amount), Withdraw(amount)" in cli("entity", "list", *FILE).out

@@ -24,10 +24,13 @@ from headwater.gateways.kinds import gateway_from_text
 from headwater.gateways.outlet import Outgoing
 from headwater.gateways.signatures import verified_id
 from headwater.gateways.webhook_out import WebhookOutSession
+from headwater.http.bodies import rows_of_events
 from headwater.log import Log
+from headwater.schema import cloudevents
 from headwater.testing import CrashAt, run_until_killed
 from tests.conditions import until
 from tests.servers import free_port
+from tests.sourcing.account import DECIDER, Deposit, Open
 
 HOOK = "http://hook.test/in"
 Reply = Callable[[httpx.Request], httpx.Response]
@@ -267,6 +270,40 @@ def test_rows_may_go_together_and_each_has_its_id(log: Log) -> None:
     assert len({message["id"] for message in sent}) == 3
     assert session.counters.appended == 3
     session.close()
+
+
+def test_rows_go_out_as_cloudevents_and_events_of_entities_as_their_own(log: Log) -> None:
+    receiver = Receiver()
+    with headwater.Entities(log, "account", DECIDER) as accounts:
+        accounts.send("acc-1", Open("Ada"), correlation="day-1")
+        accounts.send("acc-1", Deposit(5), by="Ada")
+    log.append("orders", [{"id": 1, "_headers": [("ce_id", b"7"), ("ce_source", b"/shop"), ("ce_type", b"paid")]}])
+    log.append("orders", [{"id": 2, "_headers": [("ce_no name", b"x")]}])
+    log.create("received", cloudevents.CLOUDEVENT_SCHEMA)
+    log.append(
+        "received", [cloudevents.to_row({"specversion": "1.0", "id": "9", "source": "/s", "type": "t", "data": 5})]
+    )
+    for topic, more in (("orders", {}), ("received", {}), ("account.events", {"rows_per_request": 9})):
+        session = opened(log, receiver, topic=topic, cloudevents=True, **more)
+        drain(session)
+        session.close()
+    paid, plain, whole, history = receiver.requests
+    assert [each.headers["content-type"] for each in receiver.requests] == [cloudevents.CONTENT_TYPE] * 3 + [
+        cloudevents.CONTENT_TYPE_BATCH
+    ]
+    first, second = cloudevents.from_structured(paid.content), cloudevents.from_structured(plain.content)
+    assert (first["id"], first["source"], first["type"], first["data"]["id"]) == ("7", "/shop", "paid", 1)
+    assert (second["id"], second["source"], second["type"]) == (plain.headers["webhook-id"], "/topics/orders", "orders")
+    assert cloudevents.from_structured(whole.content)["data"] == 5
+    events = cloudevents.from_structured_batch(history.content)
+    assert [(each["id"], each["type"], each["source"]) for each in events] == [
+        ("acc-1/1", "Opened", "/entities/account"),
+        ("acc-1/2", "Deposited", "/entities/account"),
+    ]
+    assert (events[0]["correlationid"], events[1]["by"], events[1]["data"]) == ("day-1", "Ada", {"amount": 5})
+    rows = rows_of_events(cloudevents.CONTENT_TYPE_BATCH, {}, history.content, log.topic("received"))
+    log.append("received", rows)
+    assert [row["subject"] for row in log.read("received").rows()] == [None, "acc-1", "acc-1"]
 
 
 def test_what_was_not_done_is_sent_again_after_a_restart_under_the_same_id(log: Log) -> None:

@@ -14,7 +14,7 @@ from headwater.cli.terminal.tables import cell, columns, counted, short_time
 from headwater.errors import ArgumentInvalid, NotAllowed
 
 if TYPE_CHECKING:
-    from headwater.services.entities import EntityEvent, EntityKind
+    from headwater.services.entities import CommandField, EntityEvent, EntityKind
 
 COMMANDS = Noun("entity", "Event sourcing: entities, their histories and states, and commands for them.")
 
@@ -66,7 +66,7 @@ def _show_kinds(session: Session, kinds: list[EntityKind]) -> None:
             each.name,
             f"{each.events:,}",
             short_time(each.appended_us),
-            ", ".join(f"{name}({', '.join(fields)})" for name, fields in (each.commands or {}).items()) or "-",
+            ", ".join(_signature(name, fields) for name, fields in (each.commands or {}).items()) or "-",
         ]
         for each in kinds
     ]
@@ -112,9 +112,21 @@ def history(
     id: Id,
     after: Annotated[int, typer.Option("--after", help="Only events behind this version.", min=0, metavar="N")] = 0,
     limit: Limit = 1_000,
+    cloudevents: Annotated[
+        bool, typer.Option("--cloudevents", help="Print each event as a CloudEvent 1.0, one JSON document a line.")
+    ] = False,
+    source: Annotated[
+        str, typer.Option("--source", help="The source of CloudEvents; by default /entities/KIND.", metavar="URI")
+    ] = "",
 ) -> None:
     """Show the events of an entity: what, when, who and why. Personal values stay encrypted."""
     with entity_service(session, None) as service:
+        if cloudevents:
+            import orjson
+
+            for event in orjson.loads(service.cloudevents(kind, id, after=after, limit=limit, source=source)):
+                session.write(orjson.dumps(event).decode())
+            return
         found = service.history(kind, id, after=after, limit=limit)
     optional = {"BY…": "by", "WHY…": "why", "CORRELATION…": "correlation", "CAUSATION…": "causation"}
     optional = {
@@ -228,6 +240,10 @@ def _fields(text: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ArgumentInvalid(name="JSON", value=text, expected="the command's fields, as in '{\"amount\": 20}'")
     return fields
+
+
+def _signature(command: str, fields: list[CommandField]) -> str:
+    return f"{command}({', '.join(field.name for field in fields)})"
 
 
 def _told(event: EntityEvent) -> str:
