@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -47,6 +47,7 @@ from headwater.http.application import application
 from headwater.log import Log
 from headwater.services.settings import Settings
 from headwater.services.tokens import Tokens
+from headwater.sourcing import Entities
 
 T = TypeVar("T")
 #: It ends a hang; a machine may be slow.
@@ -590,7 +591,9 @@ async def _wait_for_later(timer: Timer) -> None:
 
 # Any: stands in for a runner, as far as the console asks one.
 @contextmanager
-def simulated(log: Log, runner: Any = None, *, watcher: Watcher | None = None) -> Iterator[SimulatedConsole]:
+def simulated(
+    log: Log, runner: Any = None, *, watcher: Watcher | None = None, entities: Sequence[Entities[Any, Any, Any]] = ()
+) -> Iterator[SimulatedConsole]:
     """The console of a log, and of an app on it, while the block runs. An error inside of a page fails the test."""
     global _is_on
     assert not _is_on, "another console is open in this process"
@@ -605,6 +608,7 @@ def simulated(log: Log, runner: Any = None, *, watcher: Watcher | None = None) -
             watcher=watcher,
             confined=False,  # a test that asks SQL starts nothing
             runner=runner,
+            entities=entities,
             **console_for_server(),
         )
     loop = asyncio.new_event_loop()

@@ -31,6 +31,7 @@ from tests.console.accessibility import TROUBLES
 from tests.console.conftest import PHONE, Visit, serving
 from tests.console.page_state import expect_shown, expect_theme, expect_to_fit
 from tests.console.simulation import SimulatedConsole, simulated
+from tests.sourcing.account import DECIDER, Open
 
 CSS = Path(__file__).parents[2] / "headwater" / "console" / "static" / "console.css"
 LISTED = [screen.path for screen in screens() if screen.title]
@@ -50,6 +51,8 @@ FOUND = [
     "/syncs/copy",
     "/gateways/statsd-metrics",
     "/queues/jobs",
+    "/entities/account",
+    "/entities/account/entity?id=acc-1",
 ]
 SINGLE = [screen.path for screen in screens() if not screen.title]
 #: A name that no browser takes for markup, and that no path is broken by.
@@ -70,6 +73,9 @@ def fill(log: Log) -> None:
     runner.start()
     runner.stop()
     fill_a_queue(log)
+    with headwater.Entities(log, "account", DECIDER) as accounts:
+        accounts.send("acc-1", Open(HOSTILE), by=HOSTILE, why=HOSTILE, causation=HOSTILE)
+        accounts.send(HOSTILE, Open(HOSTILE))
 
 
 def fill_a_queue(log: Log) -> None:
@@ -111,7 +117,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedConsol
     with headwater.open(tmp_path_factory.mktemp("every") / "log") as log:
         assert isinstance(log, Log)
         fill(log)
-        with simulated(log) as made:
+        with headwater.Entities(log, "account", DECIDER) as accounts, simulated(log, entities=[accounts]) as made:
             yield made
 
 
