@@ -339,6 +339,7 @@ class Group:
         while delivery.count < wanted:
             entries = index.ready(partition, now_us=delivery.now_us, count=wanted - delivery.count)
             if not entries:
+                self._rows.forget_unused()
                 return
             rows = self._rows.read([Place(entry.partition, entry.offset) for entry in entries])
             leased = []

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headwater.log import Log
+from headwater.log import Log, Offsets
 from headwater.log.errors import OffsetExpired
-from headwater.log.port import Cursor
+from headwater.log.port import Batch, Cursor
 from headwater.queues.config import QueueConfig
 from headwater.queues.message import Place, Stored, decode
+
+#: Rows of a frame that are read for one of them.
+PART_ROWS_MAX = 4_096
+#: Parts of frames, and their bytes, that are kept between calls.
+PARTS_MAX = 8_192
+PARTS_BYTES_MAX = 256 * 1024 * 1024
+KEPT_US = 300_000_000
 
 
 class QueueRows:
@@ -20,6 +29,9 @@ class QueueRows:
     def __init__(self, log: Log, queue: str, config: Callable[[], QueueConfig]) -> None:
         self._log, self._queue, self._config = log, queue, config
         self._cursors: dict[int, Cursor] = {}
+        self._starts: Offsets = {}
+        self._read_us = 0
+        self._parts = FrameParts()
 
     def at(self, partition: int, offset: int, count: int) -> list[tuple[pa.RecordBatch, int]]:
         """Up to `count` rows from an offset on, in batches, each with the offset behind it."""
@@ -31,22 +43,87 @@ class QueueRows:
         return [(batch.data, batch.offset_next) for batch in batches if batch.punctuation_us is None]
 
     def read(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """The rows at some places; those that retention has deleted are missing."""
-        result: dict[Place, Stored] = {}
-        runs: list[list[Place]] = []
+        """The rows at some places; those that retention has deleted are missing.
+
+        Scheduled messages that are due together stand far apart, and a frame holds many of them. So the rest of a frame
+        is kept for later calls.
+        """
+        self._read_us = self._log.clock.now_us()
+        self._starts = self._log.start_offsets(self._queue)
+        slices: dict[pa.Schema, list[pa.RecordBatch]] = {}
         for place in sorted(places):
-            if runs and runs[-1][0].partition == place.partition and place.offset - runs[-1][-1].offset <= 64:
-                runs[-1].append(place)
-            else:
-                runs.append([place])
-        for run in runs:
-            wanted = {place.offset for place in run}
-            with contextlib.suppress(OffsetExpired):
-                batches = self._log.read_range(
-                    self._queue, run[0].partition, start=run[0].offset, stop=run[-1].offset + 1
-                )
-                for batch in batches:
-                    for stored in decode(batch.data, self._config(), None):
-                        if stored.message.offset in wanted:
-                            result[stored.message.place] = stored
-        return result
+            if place.offset < self._starts[place.partition]:
+                continue
+            row = self._parts.get(place)
+            if row is None:
+                self._load(place)
+                row = self._parts.get(place)
+            if row is not None:
+                slices.setdefault(row.schema, []).append(row)
+        return {
+            stored.message.place: stored
+            for rows in slices.values()
+            for stored in decode(pa.concat_batches(rows), self._config(), None)
+        }
+
+    def _load(self, place: Place) -> None:
+        """Read the rest of the frame that holds a row; if a later part of the frame is known, also rows before it."""
+        partition, offset = place
+        known = self._parts.behind(place)
+        before = 0 if known is None else min(16 * known.data.num_rows, PART_ROWS_MAX // 4)
+        if known is not None and known.offset - offset < before:
+            start, stop = max(self._starts[partition], offset - before), known.offset
+        else:
+            start, stop = offset, min(offset + PART_ROWS_MAX, self._log.end_offsets(self._queue)[partition])
+        with contextlib.suppress(OffsetExpired):
+            for batch in self._log.read_range(self._queue, partition, start=start, stop=stop):
+                self._parts.add(batch)
+                if start == offset:
+                    return
+
+    def forget_unused(self) -> None:
+        """Let go of the frames that `read` has kept, if it was not called for some minutes."""
+        if self._log.clock.now_us() - self._read_us > KEPT_US:
+            self._parts.clear()
+
+
+class FrameParts:
+    """Rows that were read, as parts of their frames, found by offset. If they are too many, all are dropped.
+
+    A frame that is not compressed is mapped, and takes no memory of this process.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._starts: dict[int, list[int]] = {}
+        self._parts: dict[int, list[Batch]] = {}
+        self._count = self._bytes = 0
+
+    def add(self, part: Batch) -> None:
+        """Keep a part; those that lie in it are dropped."""
+        if self._count >= PARTS_MAX or self._bytes >= PARTS_BYTES_MAX:
+            self.clear()
+        self._count += 1
+        self._bytes += part.data.nbytes
+        starts, parts = self._starts.setdefault(part.partition, []), self._parts.setdefault(part.partition, [])
+        first = behind = bisect_left(starts, part.offset)
+        while behind < len(parts) and parts[behind].offset_next <= part.offset_next:
+            behind += 1
+        starts[first:behind], parts[first:behind] = [part.offset], [part]
+
+    def get(self, place: Place) -> pa.RecordBatch | None:
+        """The row at a place, if it was read."""
+        at = bisect_right(self._starts.get(place.partition, []), place.offset) - 1
+        if at < 0 or place.offset >= (part := self._parts[place.partition][at]).offset_next:
+            return None
+        row = place.offset - part.offset
+        if part.offset_next - part.offset != part.data.num_rows:  # compaction has left gaps
+            row = pc.index(part.data.column("_offset"), place.offset).as_py()
+        return None if row < 0 else part.data.slice(row, 1)
+
+    def behind(self, place: Place) -> Batch | None:
+        """The first part that begins behind a place."""
+        at = bisect_right(self._starts.get(place.partition, []), place.offset)
+        return self._parts[place.partition][at] if at < len(self._starts.get(place.partition, [])) else None
