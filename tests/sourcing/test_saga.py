@@ -13,6 +13,7 @@ import pytest
 import headwater as hw
 from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid
+from headwater.faults import SAGA_CRASH_POINTS
 from headwater.log import Log
 from headwater.sourcing import DeciderFailed, RecordedEvent, Saga, SagaFailed, Send
 from headwater.sourcing.errors import DeciderInvalid
@@ -166,8 +167,7 @@ def test_a_saga_needs_a_decider_that_takes_events_and_rejections(log: Log) -> No
 @pytest.mark.process
 def test_a_saga_that_is_killed_at_any_step_does_each_step_once(tmp_path: Path) -> None:
     points = (
-        "saga.decided",
-        "saga.sent",
+        *SAGA_CRASH_POINTS,
         "sourcing.committed",
         "sourcing.appended",
         "commit.written",
