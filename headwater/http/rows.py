@@ -262,12 +262,18 @@ def router(host: Host) -> APIRouter:
         return {"staged": done.staged}
 
     @routes.post("/transactions/{transaction}/rows/{topic}", status_code=204, **body_of_rows)
-    async def append_in_transaction(request: Request, transaction: str, topic: str, partition: Number = None) -> None:
+    async def append_in_transaction(
+        request: Request, transaction: str, topic: str, partition: Number = None, sent_at_us: Number = None
+    ) -> None:
         """Add rows to a transaction."""
         service = service_of(Producers, host, request)
         service.caller.require("write", topic)
         body = await request.body()
-        await host.run(lambda: service.append(transaction, topic, rows_in(request, body, topic), partition=partition))
+        await host.run(
+            lambda: service.append(
+                transaction, topic, rows_in(request, body, topic), partition=partition, sent_at_us=sent_at_us
+            )
+        )
 
     return routes
 

@@ -250,8 +250,16 @@ class Transaction(Protocol):
     def committed(self) -> bool:
         """Whether this transaction, or an earlier one with its producer and sequence, is committed."""
 
-    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
-        """Add rows; they become visible by `commit`."""
+    def append(
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
+    ) -> None:
+        """Add rows; they become visible by `commit`. Without `sent_at_us` they are sent now."""
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
         """Commit offsets of a group together with the rows, for exactly-once processing."""

@@ -168,12 +168,14 @@ class Producers(Service):
         return PreparedTransactions(transactions=self.log.prepared())
 
     # Any: rows in a shape that `Log.append` takes.
-    def append(self, transaction: str, topic: str, rows: Any, *, partition: int | None = None) -> None:
+    def append(
+        self, transaction: str, topic: str, rows: Any, *, partition: int | None = None, sent_at_us: int | None = None
+    ) -> None:
         """Add rows to a transaction."""
         self.caller.require("write", topic)
         opened = self._opened(transaction)
         with opened.lock:
-            opened.transaction.append(topic, rows, partition=partition)
+            opened.transaction.append(topic, rows, partition=partition, sent_at_us=sent_at_us)
 
     @route("POST", "/transactions/{transaction}/offsets/{group}", scope="read:{topic}", audited=False)
     def commit_offsets(

@@ -95,11 +95,17 @@ class Transactions:
         return self._catalogue.get(topic).current().id
 
     def _draft(
-        self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
     ) -> dict[int, list[Draft]]:
         if topic == OFFSETS_TOPIC:
             self._offsets.make()
-        return self._writer.draft_for(topic, rows, partition=partition, headers=headers)
+        return self._writer.draft_for(topic, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
 
 
 class EmbeddedTransaction(Transaction):
@@ -137,9 +143,18 @@ class EmbeddedTransaction(Transaction):
             return False
         return self._commits.last_sequence(str(producer)) >= int(sequence)
 
-    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+    def append(
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
+    ) -> None:
         self._check_open()
-        for number, drafts in self._draft(topic, rows, partition=partition, headers=headers).items():
+        found = self._draft(topic, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
+        for number, drafts in found.items():
             self._parts.setdefault((topic, number), []).extend(drafts)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:

@@ -165,10 +165,17 @@ class Writer:
         )
 
     def draft_for(
-        self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
     ) -> dict[int, list[Draft]]:
         """The frames of `rows`, by partition of the topic of this name."""
-        return self.draft(self._catalogue.get(topic), rows, partition=partition, headers=headers)
+        handle = self._catalogue.get(topic)
+        return self.draft(handle, rows, partition=partition, headers=headers, sent_at_us=sent_at_us)
 
     def schedule_maintenance(self, appended: Iterable[Appended]) -> None:
         """Schedule maintenance after a transaction, as an append does."""

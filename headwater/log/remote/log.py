@@ -522,12 +522,20 @@ class RemoteTransaction(Transaction):
     def committed(self) -> bool:
         return self._was_committed or self.outcome == "committed"
 
-    def append(self, topic: str, rows: Rows, *, partition: int | None = None, headers: Any = None) -> None:
+    def append(
+        self,
+        topic: str,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        headers: Any = None,
+        sent_at_us: int | None = None,
+    ) -> None:
         self._check_open()
         table = self._table_of(topic, rows, headers)
         path = f"/transactions/{self._id}/rows/{topic}"
         # Not retried if the answer is lost: the rows could be added twice. The caller starts a new transaction.
-        self._connection.send_rows(path, table_to_bytes(table), again=False, partition=partition)
+        self._connection.send_rows(path, table_to_bytes(table), again=False, partition=partition, sent_at_us=sent_at_us)
 
     def commit_offsets(self, group: str, topic: str, offsets: Offsets, *, metadata: str = "") -> None:
         self._check_open()

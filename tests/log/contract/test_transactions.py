@@ -28,6 +28,14 @@ def test_rows_of_a_transaction_appear_together_at_the_commit(log: Log) -> None:
     assert transaction.committed
 
 
+def test_rows_of_a_transaction_keep_the_time_at_which_they_were_sent(log: Log) -> None:
+    with log.transaction() as transaction:
+        transaction.append("b", [{"id": 1}], sent_at_us=1_000_000)
+        transaction.append("b", [{"id": 2}], sent_at_us=2_000_000)
+    sent = log.read("b", columns=["_sent_at"]).table().column("_sent_at").cast("int64").to_pylist()
+    assert sent == [1_000_000, 2_000_000]
+
+
 def test_an_error_inside_rolls_everything_back(log: Log) -> None:
     with pytest.raises(ZeroDivisionError), log.transaction() as transaction:
         transaction.append("a", [{"id": 1}])
