@@ -43,7 +43,8 @@ class RedriveDialog:
                 self._to.style("width: 230px")
                 self._rate = self._number("Rows a second, at most", "")
                 self._attempts = self._number("Attempts, then park", "3")
-            with block("frame"):
+            self._frame = block("frame")
+            with self._frame:
                 none = "No open dead letter is selected."
                 self._table = Table(COLUMNS, label="What the redrive does", none=none)
             self._refused = block("note warn")
@@ -62,8 +63,17 @@ class RedriveDialog:
         caller = self._visit.caller
         topics = [name for name in context().log.topics() if not name.endswith(SUFFIX) and caller.may("write", name)]
         self._to.set_options([ORIGIN, *topics], value=ORIGIN)
+        self._wait()
         self._dialog.open()
         await self._try()
+
+    def _wait(self) -> None:
+        """Show nothing of an earlier dry run: the one of this selection has not answered yet."""
+        self._frame.set_visibility(False)
+        self._refused.set_visibility(False)
+        self._summary.set_text("A dry run looks at what would be redriven …")
+        self._start.set_text("Redrive")
+        self._start.set_enabled(False)
 
     def _described(self) -> partial[Redrive]:
         """The redrive that the form describes."""
@@ -103,6 +113,7 @@ class RedriveDialog:
                 for reason in reasons
             ]
         )
+        self._frame.set_visibility(True)
         self._refused.clear()
         self._refused.set_visibility(bool(refused))
         if refused:
