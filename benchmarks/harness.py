@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 MIB = 1024 * 1024
-Figure = Literal["value", "ratio", "p50", "p99", "p99_beyond_sync", "p50_beyond_sync"]
+Figure = Literal["value", "ratio", "p50", "p99", "p99_beyond_sync", "p50_beyond_sync", "cpu_seconds"]
 _BLOCK = os.urandom(MIB)
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 

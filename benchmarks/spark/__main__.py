@@ -5,19 +5,15 @@ from __future__ import annotations
 from benchmarks.harness import main
 from benchmarks.spark.growth import growth
 from benchmarks.spark.keyed_state import keyed_native, keyed_tws
-from benchmarks.spark.latency import latency
 from benchmarks.spark.scans import scan
 from benchmarks.spark.sinks import sink
-from benchmarks.spark.start import start
 
 PARTS = {
-    "start": start,
     "scan": scan,
     "sink": sink,
     "keyed.native": keyed_native,
     "keyed.tws": keyed_tws,
     "growth": growth,
-    "latency": latency,
 }
 
 if __name__ == "__main__":

@@ -231,6 +231,9 @@ class Director:
             if one.batch is not None and one.name not in self._told:
                 self._told.add(one.name)
                 self._stage.happened(f"{one.name} has its first results")
+        if "all" not in self._told and self._queries and self._told.issuperset(self._queries):
+            self._told.add("all")
+            self._stage.happened(f"all {len(self._queries)} queries have had results")
 
     @property
     def _queries(self) -> list[str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-SCHEMA = {"created_ns": "int64", "text": "string"}
+SCHEMA = {"created_ns": "int64", "text": "string", "at": "timestamp"}
 ROWS_PER_SECOND = 1_000
 #: A producer that lingers so long appends ten rows at a time.
 APPEND_EVERY_MS = 10
@@ -51,22 +52,22 @@ class Latency:
         return percentile(self.ages, 0.99)
 
 
-def latency(bench: Bench) -> list[Result]:
+def map_(bench: Bench) -> list[Result]:
     """Topic → map → topic at 1,000 rows a second, beside a query without a topic, a worker or a sink: Spark's floor."""
     bench_spark = workbench(bench)
     seconds, warm_up = bench.size(45, 3), bench.size(WARM_UP_BATCHES, 3)
     found: dict[Durability, Latency] = {}
     durabilities: tuple[Durability, ...] = ("os", "fsync")
     for durability in durabilities:
-        with bench.scratch(f"latency-{durability}") as folder:
-            bench.say(f"latency: {seconds} s with durability {durability}")
+        with bench.scratch(f"map-{durability}") as folder:
+            bench.say(f"map: {seconds} s with durability {durability}")
             found[durability] = measure(bench_spark, folder, durability=durability, seconds=seconds, warm_up=warm_up)
     floor = bare_query(bench_spark, batches=bench.size(FLOOR_BATCHES, 10))
     return [
-        _result("latency", found["os"], bars=[Bar(figure="p50", most=200), Bar(figure="p99", most=400)]),
-        _result("latency.fsync", found["fsync"], note="both topics sync each append and commit"),
+        result("map", found["os"], bars=bars()),
+        result("map.fsync", found["fsync"], note="both topics sync each append and commit"),
         Result(
-            name="latency.floor",
+            name="map.floor",
             value=floor["triggerExecution"],
             unit="ms/batch",
             more={"phases_ms": floor},
@@ -94,9 +95,9 @@ def measure(
     with _running(writer, checkpoint or folder / "checkpoint") as query:
         known = _warm(query, folder / "log", batches=warm_up)
         lasting = seconds + LEAD_IN_SECONDS
-        watcher = _child("watch", folder / "log", "out", known, round(lasting * ROWS_PER_SECOND))
-        producer = _child("produce", folder / "log", "in", lasting, ROWS_PER_SECOND, APPEND_EVERY_MS)
-        produced, seen = _answer(producer), _answer(watcher)
+        watcher = child("watch", folder / "log", "out", known, round(lasting * ROWS_PER_SECOND))
+        producer = child("produce", folder / "log", "in", lasting, ROWS_PER_SECOND, APPEND_EVERY_MS)
+        produced, seen = answer(producer), answer(watcher)
         phases = _phases(list(query.recentProgress)[warm_up:])
     if produced["rows"] != len(seen["ages"]):
         raise RuntimeError(f"{produced['rows']} rows were written, {len(seen['ages'])} arrived")
@@ -112,7 +113,7 @@ def _warm(query: StreamingQuery, log: Path, *, batches: int) -> int:
         while not (report := query.lastProgress) or report["batchId"] < batches:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"fewer than {batches} batches in {WARM_UP_SECONDS_MAX:.0f} s")
-            opened.append("in", [{"created_ns": 0, "text": "warm"}])
+            opened.append("in", [{"created_ns": 0, "text": "warm", "at": datetime.now(UTC)}])
             time.sleep(0.05)
         query.processAllAvailable()
         return sum(opened.end_offsets("out").values())
@@ -131,7 +132,11 @@ def bare_query(bench_spark: Workbench, *, batches: int) -> Mapping[str, float]:
         return _phases(list(query.recentProgress)[-batches:])
 
 
-def _result(name: str, found: Latency, **more: Any) -> Result:
+def bars() -> list[Bar]:
+    return [Bar(figure="p50", most=100), Bar(figure="p99", most=200)]
+
+
+def result(name: str, found: Latency, **more: Any) -> Result:
     about = {"rows_per_second": ROWS_PER_SECOND, "phases_ms": found.phases, "append_p50": found.append_p50}
     return Result(name=name, value=found.p50, unit="ms", p50=found.p50, p99=found.p99, more=about, **more)
 
@@ -155,12 +160,12 @@ def _phases(reports: Sequence[Any]) -> dict[str, float]:
     return {phase: statistics.median(each) for phase, each in sorted(found.items())}
 
 
-def _child(act: str, *arguments: object) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "benchmarks.spark.children", act, *map(str, arguments)]
+def child(act: str, *arguments: object) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "benchmarks.latency.children", act, *map(str, arguments)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
-def _answer(child: subprocess.Popen[str]) -> dict[str, Any]:
+def answer(child: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = child.communicate(timeout=300)
     if child.returncode:
         raise RuntimeError(f"{child.args!r} ended with {child.returncode}")

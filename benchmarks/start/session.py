@@ -18,24 +18,24 @@ ARCHIVE_SECONDS_MAX = 120.0
 WITH, WITHOUT = "archive", "no archive"
 
 
-def start(bench: Bench) -> list[Result]:
+def session(bench: Bench) -> list[Result]:
     """Fresh processes: from their start to the session, and to the answer to a first query."""
     found: dict[str, list[dict[str, float]]] = {WITH: [], WITHOUT: []}
-    with bench.scratch("start") as folder:
+    with bench.scratch("session") as folder:
         environ = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-        bench.say("start: a first session leaves the archive")
+        bench.say("session: a first session leaves the archive")
         _start(environ, archive=True, state=folder / "state")
         _wait_for_archive(folder / "cache")
         for number in range(rounds := bench.size(5, 1)):
             for subject, samples in found.items():
                 sample = _start(environ, archive=subject == WITH, state=folder / "state")
                 samples.append(sample)
-                bench.say(f"start {number + 1}/{rounds} {subject}: {sample['ready_seconds']:.1f} s")
+                bench.say(f"session {number + 1}/{rounds} {subject}: {sample['ready_seconds']:.1f} s")
     return [
-        _result("start", found, "ready_seconds", "s"),
-        _result("start.cpu", found, "ready_cpu_seconds", "CPU-s"),
-        _result("start.query", found, "query_seconds", "s"),
-        _result("start.query.cpu", found, "query_cpu_seconds", "CPU-s"),
+        _result("session", found, "ready_seconds", "s"),
+        _result("session.cpu", found, "ready_cpu_seconds", "CPU-s"),
+        _result("session.query", found, "query_seconds", "s"),
+        _result("session.query.cpu", found, "query_cpu_seconds", "CPU-s"),
     ]
 
 
@@ -45,7 +45,7 @@ def _result(name: str, found: Mapping[str, list[dict[str, float]]], figure: str,
 
 
 def _start(environ: Mapping[str, str], *, archive: bool, state: Path) -> dict[str, float]:
-    words = [sys.executable, "-m", "benchmarks.spark.children", "ready", str(archive), str(state)]
+    words = [sys.executable, "-m", "benchmarks.start.children", "ready", str(archive), str(state)]
     began = time.monotonic()
     done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     # Any: JSON.

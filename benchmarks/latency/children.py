@@ -1,32 +1,21 @@
-"""What is measured in a process of its own: `python -m benchmarks.spark.children ACT …` prints one JSON object."""
+"""What is measured in a process of its own: `python -m benchmarks.latency.children ACT …` prints one JSON object."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.harness import percentile
-from benchmarks.spark.workbench import CORES, tree_cpu_seconds
+from headwater.errors import HeadwaterError
 
-
-def ready(archive: str, state: str) -> dict[str, Any]:
-    """Start a session, and ask it one thing."""
-    import headwater
-
-    spark = headwater.session("start", master=f"local[{CORES}]", state=state, archive=archive == "True")
-    ready_at, ready_cpu = time.monotonic(), tree_cpu_seconds()
-    spark.range(1000).selectExpr("sum(id)").collect()
-    queried_at, query_cpu = time.monotonic(), tree_cpu_seconds()
-    spark.stop()
-    return {
-        "ready_at": ready_at,
-        "ready_cpu_seconds": ready_cpu,
-        "queried_at": queried_at,
-        "query_cpu_seconds": query_cpu,
-    }
+#: So many texts take turns: within a window of a second each comes once.
+KEYS = 1_000
 
 
 def produce(log: str, topic: str, seconds: str, rows_per_second: str, every_ms: str) -> dict[str, Any]:
@@ -36,16 +25,23 @@ def produce(log: str, topic: str, seconds: str, rows_per_second: str, every_ms: 
     every = float(every_ms) / 1000
     each = round(float(rows_per_second) * every)
     appends: list[float] = []
+    made = 0
     with hwlog.open(log) as opened:
         due = time.monotonic() + 0.1
         end = due + float(seconds)
         while due < end:
             # The rows were created one after the other up to now, not all in this moment.
             created = [round((due + every * (number + 1) / each) * 1e9) for number in range(each)]
+            now = datetime.now(UTC)
+            rows = [
+                {"created_ns": one, "text": f"{(made + number) % KEYS:080}", "at": now}
+                for number, one in enumerate(created)
+            ]
+            made += each
             due += every
             time.sleep(max(0.0, due - time.monotonic()))
             began = time.monotonic()
-            opened.append(topic, [{"created_ns": one, "text": "x" * 80} for one in created])
+            opened.append(topic, rows)
             appends.append((time.monotonic() - began) * 1000)
     return {
         "rows": len(appends) * each,
@@ -69,7 +65,37 @@ def watch(log: str, topic: str, start: str, rows: str) -> dict[str, Any]:
     return {"ages": ages}
 
 
-ACTS: dict[str, Callable[..., dict[str, Any]]] = {"ready": ready, "produce": produce, "watch": watch}
+def subscribe(folder: str, seconds: str, idle_seconds: str) -> dict[str, Any]:
+    """Follow the view of an app that another process runs, and note for each change how old its newest row is."""
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    app = importlib.import_module("one_view").app
+
+    ages: list[tuple[float, float]] = []
+    deadline = time.monotonic() + float(seconds)
+    changes = _subscription(app, deadline)
+    while time.monotonic() < deadline:
+        change = changes.next(timeout=float(idle_seconds))
+        if change is None:
+            break
+        if change.row and change.row["newest"]:
+            now = time.monotonic_ns()
+            ages.append((change.row["newest"] / 1e9, (now - change.row["newest"]) / 1e6))
+    return {"ages": ages}
+
+
+def _subscription(app: Any, deadline: float) -> Any:
+    """The changes of the view, once the app runs."""
+    while True:
+        try:
+            return app.views["counts"].subscribe()
+        except HeadwaterError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+ACTS: dict[str, Callable[..., dict[str, Any]]] = {"produce": produce, "watch": watch, "subscribe": subscribe}
 
 if __name__ == "__main__":
     print(json.dumps(ACTS[sys.argv[1]](*sys.argv[2:])))
