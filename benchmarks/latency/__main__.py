@@ -1,4 +1,4 @@
-"""`python -m benchmarks.latency`: how old a row is when somebody sees what a query makes of it, at 1,000 rows a second."""
+"""`python -m benchmarks.latency`: how old a row is when one sees what a query made of it, at 1,000 rows a second."""
 
 from __future__ import annotations
 
