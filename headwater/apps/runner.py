@@ -30,6 +30,7 @@ from headwater.apps.status import Graph, QueryStatus
 from headwater.apps.stopped_apps import stopped_query
 from headwater.apps.supervision import SupervisedQuery
 from headwater.apps.view_maintenance import keep_output, kept_views, rebuild
+from headwater.engine.analyzed_plan import require_java
 from headwater.engine.event_time import EVER
 from headwater.errors import ArgumentInvalid, HeadwaterError
 from headwater.gateways import GatewayRunner
@@ -287,6 +288,7 @@ class Runner:
             base = self._given or session(
                 self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
             )
+            require_java(base, "An app")
             self._listener = listener(self._progress)
             base.streams.addListener(self._listener)
             self.spark = base

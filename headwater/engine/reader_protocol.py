@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from headwater.engine import packed_rows
+from headwater.engine.analyzed_plan import analyzed_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,8 +148,7 @@ def direct_read(rows: DataFrame) -> DirectRead | None:
     """The read that a DataFrame is, where it is one and nothing is computed behind it."""
     if not rows.isStreaming or len(set(rows.columns)) < len(rows.columns):
         return None
-    # Any: a plan of Spark's, which has no Python face.
-    plan: Any = rows._jdf.queryExecution().analyzed()
+    plan = analyzed_plan(rows)
     found = _read_of(plan)
     if found is None:
         return None
@@ -157,6 +157,7 @@ def direct_read(rows: DataFrame) -> DirectRead | None:
     return None if OPTION in options else DirectRead(options, columns)
 
 
+# Any: a plan of Spark's, which has no Python face.
 def _read_of(plan: Any) -> tuple[dict[str, str], dict[int, str]] | None:
     """The options of the read below, and the columns of the topic by Spark's numbers for what comes out of the plan."""
     kind = plan.getClass().getSimpleName()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headwater.engine.analyzed_plan import analyzed_plan
 from headwater.engine.changelog import DELETE, OP, UPDATE_AFTER
 from headwater.engine.open_logs import shared_log
 from headwater.engine.reader_protocol import listed
@@ -91,7 +92,7 @@ class TableRead:
     def of(rows: DataFrame) -> TableRead | None:
         """The read, if the DataFrame is one of a single topic that has a key."""
         steps = []
-        plan: Any = rows._jdf.queryExecution().analyzed()
+        plan = analyzed_plan(rows)
         while _kind(plan) in ("Project", "Filter", *NAMES):
             if _kind(plan) not in NAMES:
                 steps.append(plan)
@@ -118,7 +119,7 @@ class TableRead:
             if _kind(step) == "Project":
                 chosen = {one.exprId().id(): _plain(one) for one in listed(step.projectList())}
                 known = {number: None if of is None else known[of.exprId().id()] for number, of in chosen.items()}
-        plan: Any = self.rows._jdf.queryExecution().analyzed()
+        plan = analyzed_plan(self.rows)
         by_name = {str(one.name()): known[one.exprId().id()] for one in listed(plan.output())}
         return [by_name.get(name) for name in names]
 
@@ -199,7 +200,7 @@ class TableRead:
 
 def _check_filters(rows: DataFrame, key: tuple[str, ...], *, operator: str, only_compacted: bool = False) -> None:
     """Raise on a filter of a table that stands among steps which cannot be planned once more."""
-    for plan, drops in _reads(rows._jdf.queryExecution().analyzed(), streaming=rows.isStreaming):
+    for plan, drops in _reads(analyzed_plan(rows), streaming=rows.isStreaming):
         topic = _keyed_topic(rows, _options(plan) or {}) if drops else None
         if topic is not None and set(topic.key) == set(key) and (topic.compact or not only_compacted):
             why = (
@@ -257,7 +258,7 @@ def _plain(expression: Any) -> Any | None:
 
 
 def _output(rows: DataFrame) -> list[Any]:
-    return listed(rows._jdf.queryExecution().analyzed().output())
+    return listed(analyzed_plan(rows).output())
 
 
 def _kind(node: Any) -> str:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.engine.analyzed_plan import analyzed_plan
 from headwater.engine.event_time import EVER, NEVER, SourceProgress, WatermarkStrategy
 from headwater.engine.micro_batch import MicroBatch, recorded, time_folder
 from headwater.engine.state_folder import open_folder
@@ -90,11 +91,11 @@ def origins_of(inputs: Iterable[DataFrame], strategy: WatermarkStrategy) -> Orig
 def _origins_of_column(rows: DataFrame, column: str) -> tuple[Origin, ...]:
     if column not in rows.columns or ORIGIN not in (rows.schema[column].metadata or {}):
         return ()
-    # Any, here and below: a plan of Spark's, which has no Python face.
-    plan: Any = rows._jdf.queryExecution().analyzed()
+    plan = analyzed_plan(rows)
     return _origins(plan, plan.output().apply(rows.columns.index(column)).exprId().id())
 
 
+# Any, here and below: a plan of Spark's, which has no Python face.
 def _origins(plan: Any, column: int) -> tuple[Origin, ...]:
     """The origins of a column of a plan, by Spark's number of the column."""
     kind = plan.getClass().getSimpleName()

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlparse
 
 import orjson
 
+from headwater.engine.analyzed_plan import require_java
 from headwater.engine.micro_batch import BATCH_ID, QUERY_ID, RUN_ID, MicroBatch
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def driver_batch(spark: SparkSession) -> MicroBatch | None:
     """The batch that the driver works on, inside of `foreachBatch`; None outside of a streaming query."""
+    require_java(spark, "A sink in `foreachBatch`")
     context = spark.sparkContext
     query, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or number is None:
@@ -33,7 +35,7 @@ def checkpoint_of(spark: SparkSession, query: str) -> str | None:
         queries = java._jsparkSession.sharedState().activeStreamingQueries()
         found = queries.get(java._jvm.java.util.UUID.fromString(query))
         return None if found is None else str(found.resolvedCheckpointRoot())
-    except (Py4JError, AttributeError):  # another release, or Spark Connect: the batch is named all the same
+    except (Py4JError, AttributeError):  # another release: the batch is named all the same
         return None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.engine.analyzed_plan import is_connect
 from headwater.home import absolute_address
 from headwater.optional import require_extras
 from headwater.spark import fork_server
@@ -62,13 +63,14 @@ def session(
     Headwater and its Python at the same path, or as `PYSPARK_PYTHON` says. The driver takes the address from which it
     reaches the master, unless `SPARK_LOCAL_IP` or `spark.driver.host` says another.
 
-    A session that exists already is returned, with sources and sinks registered and its other settings as they are.
+    A session that exists already is returned, with sources and sinks registered and its other settings as they are. That may
+    be one of Spark Connect, which reads and writes topics; operators and sinks in `foreachBatch` raise there.
     """
     require_extras("spark")
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not None:
+    if SparkContext._active_spark_context is not None or _is_remote():
         return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
     folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
     settings = spark_settings(master or f"local[{_cores()}]", folder, log, conf or {})
@@ -86,7 +88,7 @@ def session(
 
 def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
     """Whether the JVM of a session has ended, now or in the next few seconds. Every call to it would fail."""
-    gateway = None if spark is None else spark.sparkContext._gateway
+    gateway = None if spark is None or is_connect(spark) else spark.sparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None:  # a session that another program has started
         return False
@@ -113,10 +115,21 @@ def register(spark: SparkSession, *, state: Path, log: str | None = None) -> Spa
     from headwater.spark.datasource import HeadwaterSource
     from headwater.spark.java import keep_resolved_names
 
+    source = HeadwaterSource.bound(state=state, log=log)
+    if is_connect(spark):
+        spark.dataSource.register(source)
+        return spark
     keep_resolved_names(spark.sparkContext._jvm)
     with _shared_environment(spark):
-        spark.dataSource.register(HeadwaterSource.bound(state=state, log=log))
+        spark.dataSource.register(source)
     return spark
+
+
+def _is_remote() -> bool:
+    """Whether the sessions of this process are those of Spark Connect."""
+    from pyspark.sql.utils import is_remote
+
+    return is_remote() or "SPARK_REMOTE" in os.environ
 
 
 @contextlib.contextmanager
