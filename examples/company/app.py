@@ -209,7 +209,7 @@ def home_timelines(tweets: DataFrame, follows: DataFrame) -> DataFrame:
     return tweets.transform(TableJoin(follows, on="author", key="tweet", other_key=("reader", "author")))
 
 
-# The pattern comes last: on a new machine its search is compiled first, which takes half a minute.
+# A thief with small batches never waits for the search to be compiled: what is small is interpreted.
 CARD_TRIED_OUT = """
     PARTITION BY card
     ORDER BY at

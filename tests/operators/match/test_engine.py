@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
 from headwater.operators.errors import SkipImpossible
+from headwater.operators.match.kernel import machine_code
 from headwater.operators.match.language.rule import Rule
 from tests.laws import costly
 from tests.operators.match import naive
@@ -16,6 +20,18 @@ from tests.operators.match.laws import Laws, arrivals, comparable, expected, key
 Row = dict[str, Any]
 SECOND = 1_000_000
 PATIENT = costly(5, phases=[Phase.generate])
+
+
+@pytest.fixture(scope="module", params=["interpreted", "machine code"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All rows are searched in one of the two ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "interpreted":
+            patch.setattr(machine_code, "_ready", {})
+            patch.setattr(machine_code, "STEPS_MAX", sys.maxsize)
+        patch.setattr(machine_code, "CALL_STEPS_MAX", sys.maxsize if request.param == "interpreted" else 0)
+        patch.setattr(machine_code, "_steps", machine_code._Steps())
+        yield
 
 
 def outcome(rule: Rule, rows: list[Row], **settings: Any) -> tuple[list[str], list[str]] | None:

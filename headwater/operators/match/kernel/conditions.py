@@ -8,7 +8,7 @@ import numpy as np
 
 from headwater.operators.match.kernel import codes
 from headwater.operators.match.kernel.codes import Bools, Code, Float64s, Int32s, Int64s, Rows
-from headwater.operators.match.kernel.machine_code import allocation_free, inlined
+from headwater.operators.match.kernel.machine_code import allocation_free, count_steps, inlined
 
 
 class Scratch(NamedTuple):
@@ -105,6 +105,7 @@ def fold_row(code: Code, rows: Rows, scratch: Scratch, number: int, variable: in
 @allocation_free
 def repeated(code: Code, rows: Rows, scratch: Scratch, number: int, row: int, depth: int) -> bool:
     """Whether a fold has had the value of this row before."""
+    count_steps(depth)
     column, is_real = code.folds[number, 2], code.folds[number, 3] == 1
     for at in range(depth):
         if code.members[code.folds[number, 0], scratch.variables[at]]:
@@ -129,6 +130,7 @@ def combined(kind: int, count: int, before: float, value: float) -> float:
 @allocation_free
 def nth(code: Code, scratch: Scratch, members: int, last: bool, offset: int, depth: int) -> int:
     """The row that is number `offset` among those of a set, from the first or the last of `depth` rows; -1: none."""
+    count_steps(depth)
     left = offset
     for step in range(depth):
         at = depth - 1 - step if last else step
@@ -143,6 +145,7 @@ def nth(code: Code, scratch: Scratch, members: int, last: bool, offset: int, dep
 @allocation_free
 def mapped(code: Code, scratch: Scratch, members: int, depth: int) -> int:
     """How many of `depth` rows belong to a set."""
+    count_steps(depth)
     count = 0
     for at in range(depth):
         if code.members[members, scratch.variables[at]]:

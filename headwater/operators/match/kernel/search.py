@@ -13,6 +13,7 @@ that holds for later starts of the key too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from headwater.operators.match.kernel import codes
 from headwater.operators.match.kernel.codes import Bools, Code, Int32s, Int64s, Limits, Rows, SearchResult
 from headwater.operators.match.kernel.conditions import Scratch, fits, scratch_for, take
-from headwater.operators.match.kernel.machine_code import allocation_free, inlined
+from headwater.operators.match.kernel.machine_code import allocation_free, count_steps, inlined, run
 
 FAILED = 0
 MATCHED = 1
@@ -178,6 +179,7 @@ def attempt(
             at, row, depth = stack[top, 0], stack[top, 1], stack[top, 2]
             length, new = stack[top, 3] >> 1, stack[top, 3] & 1 == 1
             back = False
+        count_steps(1)
         registers[STEPS] += 1
         if registers[STEPS] > limits.steps_max:
             return EXHAUSTED
@@ -384,6 +386,7 @@ def can_begin(code: Code, rows: Rows, row: int) -> bool:
 @allocation_free
 def same_mapping(scratch: Scratch, found: Int64s, taken: Int64s, first: int, count: int, size: int, depth: int) -> int:
     """Which of the matches from number `first` on has the mapping that was found; -1: none."""
+    count_steps(count - first)
     for one in range(first, count):
         end = found[one + 1, 4] if one + 1 < count else size
         if found_before(scratch, taken, found[one, 4], end, depth):
@@ -447,6 +450,7 @@ def search_keys(
         shared = False
         registers[WAKE] = out.wake[key]
         while start < end:
+            count_steps(1)
             if out.decided[start]:
                 start += 1
                 continue
@@ -547,6 +551,10 @@ def search_keys(
 
 def search(code: Code, limits: Limits, rows: Rows) -> SearchResult:
     """All that the rows of all keys give, and where each key's search stands."""
+    return run(search_keys, lambda search_keys: _searched(search_keys, code, limits, rows))
+
+
+def _searched(search_keys: Callable[..., bool], code: Code, limits: Limits, rows: Rows) -> SearchResult:
     keys = len(rows.begin)
     longest = int((rows.end - rows.begin).max(initial=0))
     joints = int(code.joints.max(initial=-1)) + 1
