@@ -7,6 +7,7 @@ that Avro does not allow are written with underscores. Times outside the years 1
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import EncodingInvalid, SchemaInvalid
 from headwater.schema.cast import Misfit, is_text
+from headwater.schema.encodings import avro_columns
 from headwater.schema.nested import to_values
 from headwater.schema.values import Ticks, to_array
 
@@ -67,6 +69,8 @@ _ARROW_OF_PRIMITIVE: dict[str, pa.DataType] = {
     "enum": pa.string(),
 }
 _TIMESTAMP_UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
+#: Fewer records than these are decoded by rows, which is faster then.
+COLUMNS_RECORDS_MIN = 32
 _RECORDED = "arrow"  # the attribute of a record that represents a map whose keys are not text
 
 
@@ -326,7 +330,11 @@ def decode(records: list[bytes], writer_schema: AvroSchema, schema: pa.Schema) -
     import fastavro
 
     writer = _parsed(writer_schema)
-    reader = fastavro.parse_schema(_named_like(avro_schema(schema), writer_schema))
+    reader_schema = _named_like(avro_schema(schema), writer_schema)
+    if len(records) >= COLUMNS_RECORDS_MIN:
+        with contextlib.suppress(avro_columns.Irregular):  # decoded by rows then, which says what is wrong
+            return avro_columns.decode(records, writer_schema, reader_schema, schema)
+    reader = fastavro.parse_schema(reader_schema)
 
     def read(record: bytes) -> Any:
         buffer = io.BytesIO(record)

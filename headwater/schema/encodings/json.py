@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -27,8 +28,9 @@ import pyarrow.compute as pc
 
 from headwater.errors import EncodingInvalid
 from headwater.schema.cast import is_bytes, is_text
+from headwater.schema.encodings import json_columns
 from headwater.schema.nested import to_values
-from headwater.schema.rows import HEADERS_TYPE
+from headwater.schema.rows import HEADERS_TYPE, to_batches
 
 Decoder = Callable[[Any], Any]
 
@@ -212,6 +214,41 @@ def decode_lines(
             rows = []
     if rows:
         yield rows
+
+
+def decode_values(values: Sequence[bytes], schema: pa.Schema, *, topic: str) -> pa.RecordBatch:
+    """Decode values that are one JSON object each, such as messages, to rows of the schema.
+
+    Fields that the schema does not have are ignored.
+
+    >>> schema = pa.schema([("id", pa.int64()), ("at", pa.date32())])
+    >>> decode_values([b'{"id": 1, "more": true}', b'{"at": "2024-01-31"}'], schema, topic="sales").to_pylist()
+    [{'id': 1, 'at': None}, {'id': None, 'at': datetime.date(2024, 1, 31)}]
+    """
+    with contextlib.suppress(json_columns.Irregular):  # decoded by rows then, which says what is wrong
+        return json_columns.decode(values, schema)
+    loads, decode = _parser(schema), _row_decoder(schema)
+    rows = []
+    for number, value in enumerate(values):
+        try:
+            row = loads(value)
+            if not isinstance(row, dict):
+                raise ValueError(f"a row is an object, not {_json_name(row)}")
+            row = row if decode is None else decode(row)
+            rows.append({name: row.get(name) for name in schema.names})
+        except (ValueError, RecursionError) as error:
+            position = f"value {number} for topic {topic!r}"
+            raise EncodingInvalid(encoding="JSON", position=position, why=str(error)) from error
+    [batch] = to_batches(rows, schema, topic=topic, rows_max=len(rows))
+    return batch.data
+
+
+def encode_values(data: pa.RecordBatch) -> list[bytes]:
+    """Encode each row as one JSON object, such as `decode_values` reads."""
+    try:
+        return json_columns.encode(data)
+    except json_columns.Irregular:
+        return list(encode_rows(data))
 
 
 def _lines(data: Iterable[bytes | str] | bytes | str) -> Iterator[bytes | str]:
