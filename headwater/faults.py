@@ -46,6 +46,9 @@ CRASH_POINTS = (
 #: Points of a backup and of a restore: the partitions cut, their files copied, and all of it complete under another name.
 BACKUP_CRASH_POINTS = ("backup.cut", "backup.copied", "backup.complete", "restore.copied", "restore.moved")
 
+#: Points of a transaction of a mirror: rows and places are in it, and it is committed.
+MIRROR_CRASH_POINTS = ("mirror.before_commit", "mirror.committed")
+
 #: Points of a queue: the end of a delivery is in the journal, and the index does not have it yet.
 QUEUE_CRASH_POINTS = ("queue.journal_written", "queue.dead_letters_written")
 
