@@ -13,7 +13,7 @@ DOCS := .venv/.headwater-docs
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
 # What the images of deploy/Dockerfile hold, and what builds them.
-SERVER := $(addprefix --extra ,console mqtt mysql postgres redis server sourcing views webhook zeromq)
+SERVER := $(addprefix --extra ,console kafka mqtt mysql postgres redis server sourcing views webhook zeromq)
 APP := $(SERVER) $(addprefix --extra ,java lake match search sketches spark)
 
 .DEFAULT_GOAL := help

@@ -52,6 +52,7 @@ EXTRAS = {
     "webhook": Extra(purpose="sinks and alerts over HTTP", packages=("httpx",)),
     "mqtt": Extra(purpose="gateways to MQTT brokers", packages=("paho",)),
     "zeromq": Extra(purpose="gateways to ZeroMQ sockets", packages=("zmq",)),
+    "kafka": Extra(purpose="logs on Apache Kafka", packages=("confluent_kafka",)),
     "sourcing": Extra(purpose="personal data in events, encrypted for each subject", packages=("cryptography",)),
     "pandas": Extra(purpose="rows as pandas DataFrames", packages=("pandas",)),
     "polars": Extra(purpose="rows as polars DataFrames", packages=("polars",)),

@@ -561,28 +561,28 @@ def spark_cluster(folder: Path, *, hosts: tuple[str, ...] = ("127.0.0.2", "127.0
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """One PostgreSQL for all tests of the process; take a `new_database()` of it, and leave it running."""
-    with _or_skip(postgres_server()) as server:
+    with or_skip(postgres_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[Mariadb]:
     """One MariaDB for all tests of the process; take a `new_database()` of it, and leave it running."""
-    with _or_skip(mariadb_server()) as server:
+    with or_skip(mariadb_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One Redis for all tests of the process; use keys of your own, and leave it running."""
-    with _or_skip(redis_process(tmp_path_factory.mktemp("redis"))) as server:
+    with or_skip(redis_process(tmp_path_factory.mktemp("redis"))) as server:
         yield server
 
 
 @pytest.fixture
 def mosquitto() -> Iterator[Mosquitto]:
     """A broker of the test's own, which may stop it and start it again."""
-    with _or_skip(mosquitto_process()) as server:
+    with or_skip(mosquitto_process()) as server:
         yield server
 
 
@@ -593,7 +593,7 @@ def redis_url(redis_peer: Redis) -> str:
 
 
 @contextlib.contextmanager
-def _or_skip(manager: contextlib.AbstractContextManager[T]) -> Iterator[T]:
+def or_skip(manager: contextlib.AbstractContextManager[T]) -> Iterator[T]:
     try:
         entered = manager.__enter__()
     except PeerUnavailable as error:

@@ -40,6 +40,7 @@ def test_every_extra_of_the_package_is_known_with_its_packages() -> None:
         "pystemmer": "Stemmer",
         "adbc-driver-postgresql": "adbc_driver_postgresql",
         "ipython": "IPython",
+        "confluent-kafka": "confluent_kafka",
         "paho-mqtt": "paho",
         "pyzmq": "zmq",
     }

@@ -43,6 +43,7 @@ FIXTURES = {
     "mariadb": "process",
     "redis_url": "process",
     "mosquitto": "process",
+    "kafka": "process",
 }
 #: Examples in docstrings cannot carry a mark.
 DOCTESTS = {"headwater.testing.crash.run_until_killed": ("process", "core")}
@@ -67,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "process: starts a child process",
         "browser: uses Chromium",
         "long: takes minutes; run by `make night`",
+        "kafka: uses the one broker of the fixture `kafka`",
         "core: run by `make test` although it starts something",
         "law: states a law under `@given`; set by tests/tiers.py",
     ):
@@ -134,6 +136,8 @@ def group_of(item: pytest.Item) -> str:
         return "browser"
     if marked(item, "spark"):
         return "spark"
+    if marked(item, "kafka") or "kafka" in getattr(item, "fixturenames", ()):
+        return "kafka"
     return item.path.relative_to(item.config.rootpath).as_posix()
 
 

@@ -1,0 +1,1 @@
+"""The adapter that keeps a log on Apache Kafka."""

@@ -1,0 +1,47 @@
+"""One Kafka broker for all tests of a process; see `benchmarks/kafka_broker.py` for what is started, and where from.
+
+With `HEADWATER_TEST_KAFKA=host:port` in the environment the tests use that broker, which is faster while one works on
+them; tests that need more than a plain broker are left out then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.kafka_broker import Kafka, KafkaBroker, kafka_brokers
+from tests.servers import or_skip
+
+GIVEN = os.environ.get("HEADWATER_TEST_KAFKA")
+
+
+class GivenKafka(Kafka):
+    """A broker that another process has started."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__([])
+        self._bootstrap = bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        return self._bootstrap
+
+    @property
+    def sasl_address(self) -> str:
+        pytest.skip("the broker in HEADWATER_TEST_KAFKA is used without credentials")
+
+    @property
+    def broker(self) -> KafkaBroker:
+        pytest.skip("the broker in HEADWATER_TEST_KAFKA cannot be ended by a test")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker for all tests of the process; use topics of your own, and leave it running."""
+    if GIVEN:
+        yield GivenKafka(GIVEN)
+        return
+    with or_skip(kafka_brokers(tmp_path_factory.mktemp("kafka"))) as server:
+        yield server
