@@ -78,7 +78,7 @@ def _frames(topic: Topic, part: RowBatch, sent_at_us: int, bytes_max: int) -> li
     if made.rows == 1:
         raise RowTooLarge(topic=topic.name, size=made.size, size_max=bytes_max)
     rows = max(1, min(made.rows // 2, made.rows * bytes_max // made.size))
-    pieces = [_each(part, methodcaller("slice", start, rows)) for start in range(0, made.rows, rows)]
+    pieces = [select(part, methodcaller("slice", start, rows)) for start in range(0, made.rows, rows)]
     return [frame for piece in pieces for frame in _frames(topic, piece, sent_at_us, bytes_max)]
 
 
@@ -94,13 +94,13 @@ def _split(topic: Topic, batch: RowBatch, partition: int | None, turn: Callable[
     present, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:], len(order)]
     return [
-        (int(number), _each(batch, methodcaller("take", pa.array(order[start:end]))))
+        (int(number), select(batch, methodcaller("take", pa.array(order[start:end]))))
         for number, start, end in zip(present, starts, ends, strict=True)
     ]
 
 
 # Any: Arrow's batches and arrays have the same methods, and no types.
-def _each(batch: RowBatch, act: Callable[[Any], Any]) -> RowBatch:
+def select(batch: RowBatch, act: Callable[[Any], Any]) -> RowBatch:
     """Apply a selection of rows to the data, the headers and the tombstones."""
     return RowBatch(
         data=act(batch.data),

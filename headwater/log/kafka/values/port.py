@@ -48,6 +48,10 @@ class Decoded(NamedTuple):
     data: pa.RecordBatch
     #: The rows of each message, where a message may hold several; None if each is one row.
     counts: Sequence[int] | None = None
+    #: The rows' headers, where the codec stores them itself; None if it does not, or no row has any.
+    headers: pa.Array | None = None
+    #: Which rows delete their key; None if none does.
+    tombstones: pa.Array | None = None
 
 
 class Values(Protocol):
