@@ -7,6 +7,8 @@ import logging
 import threading
 import time
 
+import pyarrow as pa
+
 from headwater.errors import HeadwaterError, UsageError
 from headwater.gateways.port import Counters, Gateway, GatewaySession, GatewayStatus, in_one_line
 from headwater.gateways.report import REPORT_SECONDS, Reporter
@@ -58,6 +60,9 @@ class GatewayRunner:
         if self._threads:
             return
         self._reporter.acquire()
+        pa.array(
+            [None]
+        )  # at its first array Arrow loads pandas, if there is one: 0.15 seconds in which events would wait
         try:
             self._open()
         except BaseException as error:
