@@ -24,11 +24,12 @@ from headwater.log.errors import OffsetExpired
 from headwater.queues.config import QueueConfig
 from headwater.queues.dead_letters import DeadMessage, write_dead_letters
 from headwater.queues.delivery import Delivery, Idle, ranges_in
+from headwater.queues.effects import Effects
 from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.index import Entry, Index
-from headwater.queues.journal import DONE, SNAPSHOT, Event, Journal
+from headwater.queues.journal import SNAPSHOT, Event, Journal
 from headwater.queues.message import Message, Place, Stored, decode, decode_plain
-from headwater.queues.ranges import Range, gaps, lease_ranges, merged, ranges_of
+from headwater.queues.ranges import Range, gaps, lease_ranges, merged
 from headwater.queues.rows import QueueRows
 from headwater.queues.work_queue import QueueConsumer
 
@@ -57,6 +58,7 @@ class Group:
         self._lock = FileLock(folder / f"{group}.lock", seconds_max=log.config.lock_seconds_max)
         self.journal = Journal(log, queue, group)
         self._rows = QueueRows(log, queue, config)
+        self._effects = Effects(self._rows, config)
         self._maintained = 0
         #: Whether `claim_maintenance` should be called.
         self.maintenance_due = False
@@ -131,44 +133,8 @@ class Group:
         for events, journal_next in self.journal.since(known_to):
             for kind, some in itertools.groupby(events, key=lambda event: event.event):
                 if not known_to or kind not in SNAPSHOT:  # an index that is not new knows what the snapshot says
-                    self._apply(kind, list(some), starts)
+                    self._effects.apply(self._index, kind, list(some), starts)
             index.store("journal_next", journal_next)
-
-    def _apply(self, kind: str, events: list[Event], starts: Offsets) -> None:
-        index = self._index
-        if kind in ("pause", "resume"):
-            index.store("paused", int(kind == "pause"))
-        elif kind in ("reset", "cursor"):
-            index.reset({each.partition: max(each.offset, starts[each.partition]) for each in events})
-        elif kind == "done":
-            for event in events:
-                index.mark_done(event.partition, event.offset, event.offset + event.length)
-        elif kind == "kept":
-            self._keep(events)
-        elif kind in DONE:
-            for partition, some in itertools.groupby(events, key=lambda event: event.partition):
-                self._finish(kind, partition, merged((event.offset, event.offset + event.length) for event in some))
-        else:
-            cursors = index.cursors()
-            for event in events:
-                place = Place(event.partition, event.offset)
-                if index.entry(place) is None and event.offset >= cursors[event.partition]:
-                    index.mark_done(event.partition, event.offset, event.offset + 1)
-                    self._keep([event])
-                index.give_back(place, ready_at_us=event.ready_at_us, attempts=event.attempts)
-
-    def _keep(self, events: list[Event]) -> None:
-        """Add messages before the cursor that an index which is built again does not know, in the order of offsets."""
-        index = self._index
-        ordered = self._config().ordered
-        places = [
-            (Place(event.partition, event.offset + more), event) for event in events for more in range(event.length)
-        ]
-        rows = self._rows.read(place for place, _ in places) if ordered else {}
-        for place, event in places:
-            key = rows[place].message.key if place in rows else None
-            blocked = key is not None and index.has_key(event.partition, key)
-            index.park(*place, ready_at_us=event.ready_at_us, key=key, blocked=blocked, attempts=event.attempts)
 
     # -- what the journal has to keep ---------------------------------------------------------------------------------
 
@@ -207,25 +173,6 @@ class Group:
                 index.store("journal_next", journal_next)
             floors = {partition: index.floor(partition, cursor) for partition, cursor in cursors.items()}
         return needed, floors
-
-    def _finish(self, kind: str, partition: int, ranges: Sequence[Range]) -> None:
-        """Delete messages that the group is done with, and let the next ones of their keys follow."""
-        index, cursor = self._index, self._index.cursors()[partition]
-        keys: set[str] = set()
-        for start, stop in ranges:
-            if stop > cursor:
-                index.mark_done(partition, max(start, cursor), stop)
-            if self._config().ordered:
-                keys |= index.keys_between(partition, start, stop)
-            index.delete(partition, start, stop)
-        for key in keys:
-            index.unblock(partition, key)
-        count = sum(stop - start for start, stop in ranges)
-        index.add({"ack": "acknowledged", "dead": "dead"}.get(kind, "expired"), count)
-
-    def _finish_places(self, kind: str, places: Sequence[Place]) -> None:
-        for partition, some in itertools.groupby(sorted(places), key=lambda place: place.partition):
-            self._finish(kind, partition, ranges_of([place.offset for place in some]))
 
     def _record(self, events: Sequence[Event]) -> None:
         """Append events that the index has already; the rows of the journal before them are those of other groups."""
@@ -324,7 +271,7 @@ class Group:
         config = self._config()
         attempts = entry.attempts + (config.count == "failures")
         if config.attempts_max is not None and attempts >= config.attempts_max:
-            self._finish("dead", entry.partition, [(entry.offset, entry.offset + 1)])
+            self._effects.finish(self._index, "dead", entry.partition, [(entry.offset, entry.offset + 1)])
             delivery.dead.append(DeadMessage(Place(entry.partition, entry.offset), error, reason, trace, attempts))
             return None
         ready = delivery.now_us + delay_us if delay_us else 0
@@ -347,7 +294,7 @@ class Group:
                 place = Place(entry.partition, entry.offset)
                 stored = rows.get(place)
                 if stored is None:  # retention has deleted it
-                    self._finish_places("drop", [place])
+                    self._effects.finish_places(self._index, "drop", [place])
                     delivery.events.append(Event("drop", *place))
                 elif self._is_expired(stored, delivery.now_us):
                     self._expire(place, delivery)
@@ -371,7 +318,7 @@ class Group:
             missing = wanted - delivery.count
             chunk = min(max(chunk * 4, missing), SCAN_ROWS_MAX)
             position, done = cursor, index.done_between(partition, cursor, cursor + chunk)
-            parked: list[tuple[int, int, int, str | None]] = []
+            later: list[tuple[int, int, int]] = []
             try:
                 batches = self._rows.at(partition, cursor, chunk)
             except OffsetExpired:  # retention was quicker; the next call begins at the new start
@@ -402,11 +349,10 @@ class Group:
                         index.park(*message.place, ready_at_us=stored.deliver_at_us, key=key, blocked=True)
                         room -= 1
                     elif stored.deliver_at_us > delivery.now_us:
-                        row = (*message.place, stored.deliver_at_us, key if config.ordered else None)
-                        if config.ordered:
-                            index.park_many([row])
+                        if config.ordered and key is not None:
+                            index.park(*message.place, ready_at_us=stored.deliver_at_us, key=key, blocked=False)
                         else:
-                            parked.append(row)
+                            later.append((message.partition, stored.deliver_at_us, message.offset))
                     else:
                         delivery.add(message, 1)
                         if config.ordered and key is not None:
@@ -419,7 +365,7 @@ class Group:
                 missing = wanted - delivery.count
                 if missing <= 0:
                     break
-            index.park_many(parked)
+            index.schedule.add(later)
             if position == cursor:  # nothing is visible here
                 break
             cursor = position
@@ -441,7 +387,7 @@ class Group:
     def _expire(self, place: Place, delivery: Delivery) -> None:
         keep = self._config().expired == "dead_letter"
         # A message at the cursor is not in the index yet.
-        self._finish_places("dead" if keep else "expire", [place])
+        self._effects.finish_places(self._index, "dead" if keep else "expire", [place])
         if keep:
             delivery.dead.append(DeadMessage(place, "MessageExpired", "its time to live ended", "", 0))
         else:
@@ -514,7 +460,7 @@ class Group:
                 )
                 for entry in held
             ]
-            self._finish_places("dead", [each.place for each in dead])
+            self._effects.finish_places(self._index, "dead", [each.place for each in dead])
             self._write_dead(dead)
         self.raise_if_lost(lost)
 
@@ -553,12 +499,12 @@ class Group:
                     self._pick_again(partition, wanted, delivery, lease)
                     if delivery.count < wanted:
                         self._pick_new(partition, wanted, end, delivery, lease)
-                    places = delivery.places() or index.scheduled(partition, count=wanted)
+                    places = delivery.places() or index.unleased(partition, count=wanted)
                     if not places:
                         break
                     delivery.picked.clear()
                     delivery.count = 0
-                    self._finish_places("drop", places)
+                    self._effects.finish_places(self._index, "drop", places)
                     delivery.events += [Event("drop", *place) for place in places]
                     dropped += len(places)
             self._record(delivery.events)
@@ -570,7 +516,7 @@ class Group:
         with self.changes():
             starts = self._log.start_offsets(self._queue)
             for kind, some in itertools.groupby(events, key=lambda event: event.event):
-                self._apply(kind, list(some), starts)
+                self._effects.apply(self._index, kind, list(some), starts)
             self._record(events)
         self.journal.flush()
 

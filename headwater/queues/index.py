@@ -3,7 +3,7 @@
 Invariants:
 
 - A message with an offset at or behind its partition's cursor waits, and takes no room here, unless it is in `done`.
-- A message before the cursor is in `messages` or in a row of `ranges`, or the group is done with it.
+- A message before the cursor is in `messages`, in a row of `ranges` or in `scheduled`, or the group is done with it.
 - `journal_next` is the first row of the journal that is not applied yet. The journal is the truth: an index that is
   missing, damaged or ahead of the journal is built again from it, and only leases and acquisitions are lost.
 
@@ -23,10 +23,17 @@ from headwater.errors import HeadwaterError, Locked
 from headwater.log.errors import DiskFull, FileCorrupt
 from headwater.queues.errors import IndexDamaged
 from headwater.queues.message import Place
-from headwater.queues.range_table import TABLES, RangeTable
+from headwater.queues.range_table import TABLES as RANGES
+from headwater.queues.range_table import RangeTable
 from headwater.queues.ranges import LeaseRange, Range, gaps, merged
+from headwater.queues.schedule_table import TABLES as SCHEDULE
+from headwater.queues.schedule_table import ScheduleTable
 
-FORMAT = 4
+FORMAT = 5
+#: The format before: it has scheduled messages in `messages` only, where they stay.
+FORMAT_BEFORE = 4
+#: Pages that stay in memory: the rows that one call adds to a schedule of millions lie on many.
+CACHE_KIB = 32 * 1024
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _TABLES = f"""
@@ -45,8 +52,7 @@ CREATE TABLE done(
     partition INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, PRIMARY KEY (partition, start)
 ) WITHOUT ROWID;
 CREATE TABLE owners(owner TEXT PRIMARY KEY, taken_at INTEGER NOT NULL) WITHOUT ROWID;
-{TABLES}
-"""
+{RANGES}{SCHEDULE}"""
 
 
 class Entry(NamedTuple):
@@ -66,6 +72,7 @@ class Index:
         self.path = path
         self._db = self._open()
         self._ranges = RangeTable(self._db)
+        self.schedule = ScheduleTable(self._db)
         self._file = path.stat().st_ino
 
     def _open(self) -> sqlite3.Connection:
@@ -77,9 +84,12 @@ class Index:
             # The journal is synced; after a power failure an older state of the index is enough.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
+            elif version == FORMAT_BEFORE:
+                database.executescript(f"BEGIN IMMEDIATE; {SCHEDULE} PRAGMA user_version = {FORMAT}; COMMIT;")
             elif version != FORMAT:
                 raise IndexDamaged(path=str(self.path), why=f"it has format {version}, not {FORMAT}")
         except sqlite3.Error as error:
@@ -142,7 +152,7 @@ class Index:
 
     def reset(self, cursors: dict[int, int]) -> None:
         """Forget all messages; those from the cursors on wait."""
-        for table in ("messages", "ranges", "done"):
+        for table in ("messages", "ranges", "scheduled", "done"):
             self._db.execute(f"DELETE FROM {table}")  # a name of this module
         self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", cursors.items())
 
@@ -150,6 +160,7 @@ class Index:
 
     def ready(self, partition: int, *, now_us: int, count: int) -> list[Entry]:
         """Messages of a partition that can be delivered again: those without a delay first, in the order of offsets."""
+        self.schedule.move_due(partition, until_us=now_us, count=count)
         rows = self._db.execute(
             "SELECT partition, offset, key, attempts, owner FROM messages"
             " WHERE token IS NULL AND blocked = 0 AND partition = ? AND ready_at <= ? ORDER BY ready_at, offset LIMIT ?",
@@ -157,10 +168,14 @@ class Index:
         )
         return [Entry(*row) for row in rows]
 
-    def scheduled(self, partition: int, *, count: int) -> list[Place]:
+    def unleased(self, partition: int, *, count: int) -> list[Place]:
         """Messages that are not leased, the oldest first."""
         query = "SELECT partition, offset FROM messages WHERE token IS NULL AND partition = ? ORDER BY offset LIMIT ?"
-        return [Place(*row) for row in self._db.execute(query, (partition, count))]
+        others = [Place(*row) for row in self._db.execute(query, (partition, count))]
+        scheduled = {Place(row[0], row[2]): row for row in self.schedule.oldest(partition, count)}
+        places = sorted([*others, *scheduled])[:count]
+        self.schedule.move([scheduled[place] for place in places if place in scheduled])
+        return places
 
     def lease_new(
         self, rows: Iterable[tuple[int, int, str | None, int]], *, token: int, owner: str, until_us: int
@@ -191,12 +206,6 @@ class Index:
         self._db.execute(
             "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts, blocked) VALUES (?, ?, ?, ?, ?, ?)",
             (partition, offset, ready_at_us, key, attempts, blocked),
-        )
-
-    def park_many(self, rows: Sequence[tuple[int, int, int, str | None]]) -> None:
-        """Add scheduled messages: (partition, offset, ready_at, key)."""
-        self._db.executemany(
-            "INSERT OR REPLACE INTO messages(partition, offset, ready_at, key, attempts) VALUES (?, ?, ?, ?, 0)", rows
         )
 
     def has_key(self, partition: int, key: str) -> bool:
@@ -323,14 +332,17 @@ class Index:
 
     def unfinished_count(self) -> int:
         """How many rows `unfinished` has."""
-        query = "SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM ranges)"
+        query = (
+            "SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM ranges) + (SELECT count(*) FROM scheduled)"
+        )
         return int(self._db.execute(query).fetchone()[0])
 
     def unfinished(self) -> list[tuple[int, int, int, int, int]]:
         """All messages before the cursors, in order: (partition, offset, attempts, ready_at, length)."""
         query = (
             "SELECT partition, offset, attempts, ready_at, 1 FROM messages"
-            " UNION ALL SELECT partition, start, attempts, 0, stop - start FROM ranges ORDER BY 1, 2"
+            " UNION ALL SELECT partition, start, attempts, 0, stop - start FROM ranges"
+            " UNION ALL SELECT partition, offset, 0, ready_at, 1 FROM scheduled ORDER BY 1, 2"
         )
         return self._db.execute(query).fetchall()
 
@@ -343,6 +355,7 @@ class Index:
         firsts = (
             self._db.execute("SELECT min(offset) FROM messages WHERE partition = ?", (partition,)).fetchone()[0],
             self._db.execute("SELECT min(start) FROM ranges WHERE partition = ?", (partition,)).fetchone()[0],
+            self._db.execute("SELECT min(offset) FROM scheduled WHERE partition = ?", (partition,)).fetchone()[0],
         )
         result: int = min([cursor, *(first for first in firsts if first is not None)])
         return result
@@ -378,7 +391,8 @@ class Index:
         )
         times = [self._db.execute(leases, (now_us,)).fetchone()[0]]
         times += self._db.execute("SELECT min(lease_until) FROM ranges WHERE lease_until > ?", (now_us,)).fetchone()
-        times += [self._db.execute(schedule, (each, now_us)).fetchone()[0] for each in partitions]
+        for each in partitions:
+            times += [self._db.execute(schedule, (each, now_us)).fetchone()[0], self.schedule.next_us(each, now_us)]
         return min((each for each in times if each is not None), default=None)
 
     def counts(self, now_us: int) -> tuple[int, int, int, int, int]:
@@ -390,14 +404,15 @@ class Index:
             (now_us, now_us),
         ).fetchone()
         ready, scheduled, in_flight, blocked = row
+        due, later = self.schedule.counts(now_us)
         in_flight += self._db.execute("SELECT coalesce(sum(stop - start), 0) FROM ranges").fetchone()[0]
         ahead = self._db.execute("SELECT coalesce(sum(stop - start), 0) FROM done").fetchone()[0]
-        return ready, scheduled, in_flight, blocked, ahead
+        return ready + due, scheduled + later, in_flight, blocked, ahead
 
     def first_ready(self, now_us: int) -> Place | None:
         row = self._db.execute(
-            "SELECT partition, min(offset) FROM messages WHERE token IS NULL AND ready_at <= ? GROUP BY partition"
-            " ORDER BY 2 LIMIT 1",
+            "SELECT partition, min(offset) FROM (SELECT partition, offset FROM messages WHERE token IS NULL AND ready_at <= ?1"
+            " UNION ALL SELECT partition, offset FROM scheduled WHERE ready_at <= ?1) GROUP BY partition ORDER BY 2 LIMIT 1",
             (now_us,),
         ).fetchone()
         return None if row is None else Place(*row)

@@ -50,7 +50,7 @@ class QueueRows:
         """
         self._read_us = self._log.clock.now_us()
         self._starts = self._log.start_offsets(self._queue)
-        slices: dict[pa.Schema, list[pa.RecordBatch]] = {}
+        slices: list[list[pa.RecordBatch]] = []  # those of one schema together
         for place in sorted(places):
             if place.offset < self._starts[place.partition]:
                 continue
@@ -58,12 +58,16 @@ class QueueRows:
             if row is None:
                 self._load(place)
                 row = self._parts.get(place)
-            if row is not None:
-                slices.setdefault(row.schema, []).append(row)
+            if row is None:
+                continue
+            if not slices or not slices[-1][-1].schema.equals(row.schema):
+                slices.append([])
+            slices[-1].append(row)
         return {
             stored.message.place: stored
-            for rows in slices.values()
-            for stored in decode(pa.concat_batches(rows), self._config(), None)
+            for rows in slices
+            for data in pa.Table.from_batches(rows).combine_chunks().to_batches()
+            for stored in decode(data, self._config(), None)
         }
 
     def _load(self, place: Place) -> None:

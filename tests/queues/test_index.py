@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -75,6 +76,43 @@ def test_a_message_behind_many_that_are_scheduled_is_found(
     now.ack()
     clock.advance(seconds=3600)
     assert bodies(queue.take(101)) == [*range(100)]
+
+
+def test_an_index_of_an_earlier_time_follows_the_journal_also_with_its_schedule(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    """As after a power failure: the journal is synced, and the index is not."""
+    with log.queue("jobs", lease="10 seconds") as queue:
+        queue.put_many([Outgoing(body=number, delay=60 + number) for number in range(8)])
+        assert queue.take(9) == []
+    for path in Path(log.home).glob("queues/*/groups/*.sqlite"):
+        shutil.copy(path, tmp_path / "earlier.sqlite")
+    clock.advance(seconds=66)
+    with log.queue("jobs") as queue:
+        taken = queue.take(9)
+        assert bodies(taken) == [*range(7)]
+        queue.ack_many([taken[0], taken[2]])
+        queue.nack(taken[3], delay="1 minute")
+        queue.reject(taken[4])
+        queue.release(taken[5])
+    lose_index(log)
+    shutil.copy(tmp_path / "earlier.sqlite", path)
+    with log.queue("jobs") as queue:
+        assert (queue.stats().waiting, queue.stats().scheduled) == (3, 2)
+        assert bodies(queue.take(9)) == [1, 5, 6]
+        clock.advance(seconds=1)
+        assert bodies(queue.take(9)) == [7]
+        clock.advance(seconds=59)
+        assert (3, 2) in [(message.body, message.attempt) for message in queue.take(9)]
+
+
+def test_of_what_is_scheduled_the_oldest_is_dropped_and_not_what_is_due_first(log: Log, clock: ManualClock) -> None:
+    queue = log.queue("jobs", length_max=3, overflow="drop_oldest")
+    for number, delay in enumerate([50, 60, 40, 30, 20]):
+        queue.put(number, delay=delay)
+    assert queue.stats().scheduled == 3
+    clock.advance(seconds=60)
+    assert bodies(queue.take(9)) == [4, 3, 2]
 
 
 def test_parts_of_what_was_taken_in_one_call_end_in_every_way(log: Log, clock: ManualClock) -> None:
