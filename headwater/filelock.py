@@ -13,7 +13,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,8 @@ from headwater.errors import FilesExhausted, Locked
 SECONDS_MAX = 30.0
 #: Pauses grow with the time waited so far, so that a short wait stays short and a long one needs no CPU.
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.000_02, 0.005
+#: What another process does for all that wait, such as a sync, takes at least so long.
+_WORK_SECONDS_MIN = 0.000_3
 
 
 class _LockFile:
@@ -101,6 +103,30 @@ class FileLock:
             return False
         self._depth += 1
         return True
+
+    def acquire_unless(self, is_done: Callable[[], bool]) -> bool:
+        """Wait for the lock, and `release` it then; return False, without the lock, as soon as `is_done`."""
+        began = time.monotonic()
+        while not is_done():
+            if self._thread.acquire(blocking=False):
+                try:
+                    if self._depth == 0:
+                        if self._file is None:
+                            self._file = _LockFile(self._path)
+                        fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._thread.release()
+                except BaseException:
+                    self._thread.release()
+                    raise
+                else:
+                    self._depth += 1
+                    return True
+            waited = time.monotonic() - began
+            if waited >= self._seconds_max:
+                raise self.held(waited)
+            time.sleep(max(_WORK_SECONDS_MIN, _pause(waited)))
+        return False
 
     def exists(self) -> bool:
         """Whether any process ever took the lock."""
@@ -221,7 +247,12 @@ def wait_for_lock(descriptor: int, path: Path, *, seconds_max: float = SECONDS_M
                 raise Locked(what=str(path), waited=waited, holder=holder_of(path)) from None
         else:
             return
-        time.sleep(min(_PAUSE_SECONDS_MAX, max(_PAUSE_SECONDS_MIN, waited / 4)))
+        time.sleep(_pause(waited))
+
+
+def _pause(waited: float) -> float:
+    """The seconds until a lock is tried again."""
+    return min(_PAUSE_SECONDS_MAX, max(_PAUSE_SECONDS_MIN, waited / 4))
 
 
 def holder_of(path: Path) -> str:

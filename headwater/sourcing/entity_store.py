@@ -5,9 +5,9 @@ Invariants:
 - The cache has states after rows that are applied; an entity in `_stale` has further ones.
 - A writer holds the lock, so that commands of all processes are decided one after the other. Rows are appended on the
   condition that the partition ends at `_next`; otherwise the rows in between are applied, and the batch is decided again.
-- The lock is released before the disk confirms the rows, so that processes share a sync. The threads of a process take
-  turns: one decides the commands of all that wait, and waits for the disk for all of them. No caller is told of rows that
-  are not confirmed.
+- The lock is released before the disk confirms the rows, so that processes share a sync: a command is decided on rows that
+  wait for the disk, and its own rows are confirmed with them. The threads of a process take turns: one decides the
+  commands of all that wait, and waits for the disk for all of them. No caller is told of rows that are not confirmed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from headwater.sourcing.event_rows import EventRow, to_batch
 from headwater.sourcing.keys import KeyStore
 from headwater.sourcing.partition_events import PartitionEvents
 from headwater.sourcing.request import CommandRequest, Decision
+from headwater.sourcing.written_events import WrittenEvents
 
 #: Commands that are decided under one lock.
 BATCH_MAX = 8192
@@ -72,6 +73,7 @@ class EntityStore(PartitionEvents):
         self._jobs_lock = threading.Lock()
         self._turn = threading.Lock()
         self._files = local_log(log)
+        self._written = WrittenEvents(self._files, topic, partition)
         self._schema_version = log.topic(topic).schema_version
         self._cache: dict[str, Known] = {}
         self._stale: set[str] = set()
@@ -140,12 +142,11 @@ class EntityStore(PartitionEvents):
 
     def _decide(self, requests: Sequence[CommandRequest]) -> list[Decision]:
         while True:
+            self._follow()
             draft = self.draft()
             for request in requests:
                 draft.add(request)
             if not draft.rows:
-                if self.catch_up():
-                    continue
                 return draft.decisions
             self.save_keys()
             try:
@@ -156,6 +157,17 @@ class EntityStore(PartitionEvents):
             reach("sourcing.appended")
             self.applied(draft)
             return draft.decisions
+
+    def _follow(self) -> None:
+        """Apply the rows of other processes, also those that wait for the disk. The caller holds the lock."""
+        if self._written.end() == self._next:
+            return
+        rows = self._written.rows(self._next)
+        if rows is None:
+            self.catch_up()
+        elif rows:
+            self._check_entities(rows)
+            self._apply(rows, rows[-1].offset + 1)
 
     def _append(self, rows: Sequence[EventRow]) -> None:
         """Append rows behind those that are known; raise `OffsetConflict` if others follow those."""

@@ -1,7 +1,7 @@
-"""A few event rows as the payload of a frame, made without Arrow, which takes ten times as long for one row.
+"""A few event rows as the payload of a frame, made and read without Arrow, which takes ten times as long for one row.
 
 Invariant: the bytes are those that Arrow writes for the same rows. The metadata of such a message differs from that of
-another one in its numbers alone, so those of a sample are replaced.
+another one in its numbers alone, so those of a sample are replaced. A message whose metadata is another one is not read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,6 +51,51 @@ def to_payload(rows: Sequence[EventRow]) -> bytes:
                 body += (buffer, _PADDING[size & 7])
                 position += (size + 7) & -8
     return b"".join((_sample().head(count, nodes, places, position), *body))
+
+
+def from_payload(payload: bytes, offset: int) -> list[EventRow] | None:
+    """The rows of an Arrow message, the first of them at an offset; None if it is not one that `to_payload` makes."""
+    found = _sample().numbers(payload)
+    if found is None:
+        return None
+    count, nodes, places, body = found
+    columns: list[Sequence[Any]] = []
+    node = buffer = 0
+    for kind in _COLUMNS:
+        nulls = nodes[node + 1]
+        if kind is _LONG or kind is _INT:
+            columns.append(struct.unpack_from(f"<{count}{kind}", payload, body + places[2 * buffer + 2]))
+            node, buffer = node + 2, buffer + 2
+            continue
+        starts = [body + each for each in places[2 * buffer : 2 * buffer + 10 : 2]]
+        if kind is _TEXT:
+            columns.append((None,) * count if nulls == count else _read_texts(payload, starts, count, nulls))
+            node, buffer = node + 2, buffer + 3
+            continue
+        if nulls == count:
+            columns.append((None,) * count)
+        else:
+            ends = struct.unpack_from(f"<{count + 1}i", payload, starts[1])
+            inner = _read_texts(payload, starts[2:], nodes[node + 2], nodes[node + 3])
+            lists = [inner[first:last] for first, last in pairwise(ends)]
+            columns.append(_with_nulls(lists, payload, starts[0], nulls))
+        node, buffer = node + 4, buffer + 5
+    return list(map(EventRow._make, zip(*columns, range(offset, offset + count), strict=True)))
+
+
+def _read_texts(payload: bytes, starts: Sequence[int], count: int, nulls: int) -> list[Any]:
+    """A column of texts from the places of its validity, its ends and its data."""
+    ends = struct.unpack_from(f"<{count + 1}i", payload, starts[1])
+    data = starts[2]
+    texts = [payload[data + first : data + last].decode() for first, last in pairwise(ends)]
+    return _with_nulls(texts, payload, starts[0], nulls) if nulls else texts
+
+
+# Any: texts, or lists of them.
+def _with_nulls(values: list[Any], payload: bytes, start: int, nulls: int) -> list[Any]:
+    if not nulls:
+        return values
+    return [value if payload[start + place // 8] >> place % 8 & 1 else None for place, value in enumerate(values)]
 
 
 def _texts(values: Sequence[str | None]) -> _Column:
@@ -97,6 +143,26 @@ class _Sample:
         nodes, buffers = self._behind(self._field(batch, 1)), self._behind(self._field(batch, 2))
         self._nodes, self._nodes_at = struct.Struct(f"<{2 * self._unsigned(nodes)}q"), nodes + 4
         self._buffers, self._buffers_at = struct.Struct(f"<{2 * self._unsigned(buffers)}q"), buffers + 4
+        #: The bytes that are the same in all messages: they end where numbers begin.
+        numbers = sorted(
+            [
+                (self._count, 8),
+                (self._body, 8),
+                (self._nodes_at, self._nodes.size),
+                (self._buffers_at, self._buffers.size),
+            ]
+        )
+        ends = [*(at for at, _ in numbers), len(self._bytes)]
+        starts = [0, *(at + size for at, size in numbers)]
+        self._same = [(start, end, self._bytes[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+    def numbers(self, message: bytes) -> tuple[int, tuple[int, ...], tuple[int, ...], int] | None:
+        """The number of rows, the rows and nulls of columns, the places of buffers, and where the first of them is."""
+        if any(message[start:end] != same for start, end, same in self._same):
+            return None
+        count = struct.unpack_from("<q", message, self._count)[0]
+        nodes = self._nodes.unpack_from(message, self._nodes_at)
+        return count, nodes, self._buffers.unpack_from(message, self._buffers_at), len(self._bytes)
 
     def head(self, count: int, nodes: Sequence[int], places: Sequence[int], body: int) -> bytearray:
         """The metadata of other rows: their number, the rows and nulls of columns, and the places of buffers."""

@@ -4,7 +4,7 @@ Invariants:
 
 - `next` is the first offset of the partition that is not applied yet. The topic is the truth: an index that is missing,
   damaged or ahead of the topic is built again from it.
-- Rows are applied in the order of offsets and in one transaction with `next`, by any process.
+- Rows are applied in one transaction with `next`, by any process.
 
 Loading an entity reads its own rows alone, at a cost that grows with the logarithm of the number of entities.
 """
@@ -20,6 +20,10 @@ import orjson
 from headwater.sourcing.event_rows import EventRow
 
 FORMAT = 1
+#: With many entities a transaction changes thousands of pages: fewer would be written and read again within it.
+CACHE_KIB_MAX = 32 * 1024
+#: Pages that are collected in the write-ahead log. Those that change again meanwhile are copied once.
+WAL_PAGES = 8_000
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE events(
@@ -37,6 +41,10 @@ _COLUMNS = "entity, version, event, schema, data, at, command_id, about, offset"
 _Stored = tuple[str, int, str, int, str, int, str | None, str | None, int]
 
 
+#: Who, why, correlation, causation and tags of an event that has none of them.
+_NOTHING = (None,) * 5
+
+
 class Index:
     """One open index file."""
 
@@ -50,6 +58,8 @@ class Index:
             # The topic is synced; after a power failure an older state of the index is enough.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(f"PRAGMA cache_size = -{CACHE_KIB_MAX}")
+            database.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 database.executescript(
@@ -129,11 +139,9 @@ class Index:
 
 
 def _stored(row: EventRow) -> _Stored:
-    about = None
-    if row.by or row.why or row.correlation or row.causation or row.tags:
-        about = orjson.dumps([row.by, row.why, row.correlation, row.causation, row.tags]).decode()
-    head = (row.entity, row.version, row.event, row.schema, row.data, row.at_us, row.command_id)
-    return (*head, about, row.offset)
+    notes = row[7:12]
+    about = None if notes == _NOTHING else orjson.dumps(notes).decode()
+    return (*row[:7], about, row.offset)
 
 
 def _row(stored: _Stored) -> EventRow:

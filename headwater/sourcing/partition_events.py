@@ -15,14 +15,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
 from headwater.filelock import FileLock
 from headwater.log import Log
-from headwater.schema import partition_of
+from headwater.schema import partition_of_text
 from headwater.sourcing.errors import HistoryBroken
 from headwater.sourcing.event_rows import SUFFIX, EventRow, from_batch
 from headwater.sourcing.index import Index
@@ -109,27 +106,31 @@ class PartitionEvents:
     def _read_to(self, end: int) -> None:
         """Apply the rows up to `end`, which are durable."""
         for batch in self._log.read_range(self.topic, self.partition, start=self._next, stop=end):
-            self._check_partition(batch.data)
+            self._durable = batch.offset_next
             rows = from_batch(batch.data)
-            self._add(rows)
-            self._has_read(rows)
-            self._next = self._durable = batch.offset_next
-            self._save_if_many()
+            self._check_entities(rows)
+            self._apply(rows, batch.offset_next)
         self._durable = max(self._durable, end)
         self._next = end
+
+    def _apply(self, rows: Sequence[EventRow], offset_next: int) -> None:
+        """Add rows that other processes have appended."""
+        self._add(rows)
+        self._has_read(rows)
+        self._next = offset_next
+        self._save_if_many()
 
     def _has_read(self, rows: Sequence[EventRow]) -> None:
         """Notice rows that other processes have appended."""
 
-    def _check_partition(self, batch: pa.RecordBatch) -> None:
-        if self._partitions > 1 and batch.num_rows:
-            numbers = partition_of([batch.column("entity")], self._partitions)
-            wrong = np.flatnonzero(numbers != self.partition)
-            if len(wrong):
-                entity = batch.column("entity")[int(wrong[0])].as_py()
-                offset = batch.column("_offset")[int(wrong[0])].as_py()
-                why = f"its event is in partition {self.partition}, not in {numbers[wrong[0]]}"
-                raise HistoryBroken(topic=self.topic, entity=entity, offset=offset, why=why)
+    def _check_entities(self, rows: Sequence[EventRow]) -> None:
+        """Raise if an entity is of another partition."""
+        if self._partitions > 1:
+            for row in rows:
+                number = partition_of_text(row.entity, self._partitions)
+                if number != self.partition:
+                    why = f"its event is in partition {self.partition}, not in {number}"
+                    raise HistoryBroken(topic=self.topic, entity=row.entity, offset=row.offset, why=why)
 
     def _add(self, rows: Sequence[EventRow]) -> None:
         recent = self._recent
@@ -148,12 +149,13 @@ class PartitionEvents:
     def _save(self) -> None:
         """Add the recent rows and snapshots to the index."""
         self.confirm(self._next)
-        rows = sorted((row for rows in self._recent.values() for row in rows), key=lambda row: row.offset)
+        # In the order of the index, so that each of its pages is changed once.
+        rows = [row for entity in sorted(self._recent) for row in self._recent[entity]]
         reach("sourcing.indexing")
         try:
             self._index.apply(rows, self._next, self._snapshots)
         except sqlite3.IntegrityError as error:
-            first = rows[0]
+            first = min(rows, key=lambda row: row.offset)
             why = f"or behind it a version is stored twice ({error})"
             raise HistoryBroken(topic=self.topic, entity=first.entity, offset=first.offset, why=why) from error
         self._recent, self._recent_count, self._snapshots = {}, 0, {}

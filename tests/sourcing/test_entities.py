@@ -99,6 +99,41 @@ def test_what_another_process_appended_is_decided_upon(log: Log, accounts: Accou
         assert others.load("a").state.movements == (5, -5, 2)
 
 
+def test_rows_that_wait_for_the_disk_are_decided_upon_and_synced_with_those_behind_them(
+    log: Log, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts.send("a", Deposit(5), command_id="c-1")
+    syncs: list[int] = []
+    monkeypatch.setattr("os.fdatasync", syncs.append)
+    with hw.Entities(log, "account", DECIDER) as others:
+        waiting = CommandRequest(id="a", command=Withdraw(3), command_id="c-2")
+        others.store_of("a").submit([waiting])
+        place = others.store_of("a").partition
+        assert log.end_offsets("account.events")[place] == 1
+        with pytest.raises(CommandRejected, match="the balance is 2"):
+            accounts.send("a", Withdraw(3))
+        assert (log.end_offsets("account.events")[place], len(syncs)) == (2, 1)
+        others.store_of("a").submit([CommandRequest(id="a", command=Deposit(1), command_id="c-3")])
+        assert accounts.send("a", Deposit(1), command_id="c-3").duplicate
+        assert (log.end_offsets("account.events")[place], len(syncs)) == (3, 2)
+        others.store_of("a").submit([CommandRequest(id="a", command=Deposit(number)) for number in range(1, 50)])
+        assert accounts.send("a", Deposit(1)).version == 53
+        assert len(syncs) == 3
+        assert others.send("a", Deposit(1)).version == 54
+    assert [each.version for each in accounts.history("a")] == list(range(1, 55))
+
+
+def test_rows_of_a_transaction_are_decided_upon(log: Log, accounts: Accounts) -> None:
+    accounts.send("a", Deposit(5))
+    with hw.Entities(log, "account", DECIDER) as others:
+        others.send("a", Deposit(1))
+        with accounts.transaction() as transaction:
+            transaction.send("a", Withdraw(6))
+        with pytest.raises(CommandRejected, match="the balance is 0"):
+            others.send("a", Withdraw(1))
+        assert others.send("a", Deposit(1)).version == 4
+
+
 def test_threads_lose_no_command(accounts: Accounts) -> None:
     def send() -> None:
         for _ in range(20):

@@ -1,11 +1,12 @@
-"""Event rows that are encoded without Arrow are the bytes that Arrow writes."""
+"""Event rows that are encoded without Arrow are the bytes that Arrow writes, and are read back."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sourcing.event_payload import ROWS_MAX, to_payload
+from headwater.sourcing.event_payload import ROWS_MAX, from_payload, to_payload
 from headwater.sourcing.event_rows import EventRow, to_batch
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -31,4 +32,12 @@ rows = st.builds(
 
 @given(st.lists(rows, min_size=1, max_size=ROWS_MAX))
 def test_a_payload_made_without_arrow_is_the_one_that_arrow_makes(made: list[EventRow]) -> None:
-    assert to_payload(made) == to_batch(made).serialize().to_pybytes()
+    payload = to_payload(made)
+    assert payload == to_batch(made).serialize().to_pybytes()
+    assert from_payload(payload, 7) == [row._replace(offset=place) for place, row in enumerate(made, start=7)]
+
+
+def test_a_message_of_other_columns_is_not_read() -> None:
+    other = pa.record_batch({"entity": ["a"], "version": [1]}).serialize().to_pybytes()
+    assert from_payload(other, 0) is None
+    assert from_payload(b"", 0) is None

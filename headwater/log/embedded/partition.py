@@ -165,6 +165,11 @@ class Partition:
             return tail
         return recovery.visible_end(self, tail)
 
+    def written(self) -> Tail:
+        """The end of the whole frames, also of those that wait for the disk and that a power failure would take."""
+        tail = self.state.written(self.number)
+        return tail if tail is not None and tail.boot == boot_mark() and self.tail_checked else self.visible()
+
     def recorded(self) -> Tail | None:
         """The end for readers according to the state file alone; None if it has no valid record."""
         return self.state.visible(self.number) if self.synced else self.state.written(self.number)
@@ -319,22 +324,25 @@ class Partition:
     def sync_to(self, offset: int) -> None:
         """Return when all rows before `offset` are as durable as the topic promises.
 
-        Group commit: a writer that has waited for the lock usually finds its rows synced by the one before it.
+        Group commit: a writer waits for the lock, or until its rows are synced by another one.
         """
-        if not self.synced:
+        if not self.synced or not self.sync_lock.acquire_unless(lambda: self._is_visible(offset)):
             return
-        with self.sync_lock:
-            visible = self.state.visible(self.number)
-            if visible is not None and visible.offset >= offset and visible.boot == boot_mark():
-                return
+        try:
             tail = self.state.written(self.number)
-            if tail is None:
+            if tail is None or self._is_visible(offset):
                 return
             reach("sync.before")
             self.sync_segment(tail.segment)
             reach("sync.synced")
             self.state.set_visible(self.number, tail)
             reach("sync.published")
+        finally:
+            self.sync_lock.release()
+
+    def _is_visible(self, offset: int) -> bool:
+        visible = self.state.visible(self.number)
+        return visible is not None and visible.offset >= offset and visible.boot == boot_mark()
 
     def sync_punctuation(self, end: Tail) -> None:
         """Like `sync_to`, for a frame that takes no offset."""

@@ -46,10 +46,16 @@ def limit_of(segment: Segment, visible: Tail) -> int | None:
 
 
 class PartitionReader:
-    """Reads the frames of one partition from an offset on. A second call of `frames` continues after the first."""
+    """Reads the frames of one partition from an offset on. A second call of `frames` continues after the first.
 
-    def __init__(self, partition: Partition, offset: int, *, archive: Path | None = None) -> None:
+    With `unsynced` it also reads the frames that wait for the disk. Then no effect may be seen before a `sync_to`.
+    """
+
+    def __init__(
+        self, partition: Partition, offset: int, *, archive: Path | None = None, unsynced: bool = False
+    ) -> None:
         self.partition = partition
+        self._end = partition.written if unsynced else partition.visible
         self.offset = offset
         #: The first unread offset of the frame returned last; the frame may begin before it.
         self.since = offset
@@ -61,7 +67,7 @@ class PartitionReader:
 
     def frames(self, stop: int | None = None) -> Iterator[tuple[Header, pa.Buffer]]:
         """Frames up to the visible end, or up to offset `stop`, with verified checksums."""
-        visible = self.partition.visible()
+        visible = self._end()
         end = visible.offset if stop is None else min(stop, visible.offset)
         if self._segment is None and self.offset == visible.offset:
             self._stand_at(visible.segment, visible.position)

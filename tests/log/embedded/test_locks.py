@@ -393,3 +393,15 @@ def test_a_stopped_process_is_named_with_what_to_do(folder: Path, point: str) ->
         if child:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def test_a_lock_is_not_needed_once_another_process_has_done_the_work(tmp_path: Path) -> None:
+    first, second = (FileLock(tmp_path / "work.lock", seconds_max=0.05) for _ in range(2))
+    assert first.acquire_unless(lambda: False)
+    looks = iter([False, False, True])
+    assert not second.acquire_unless(lambda: next(looks))
+    with pytest.raises(Locked):
+        second.acquire_unless(lambda: False)
+    first.release()
+    assert second.acquire_unless(lambda: False)
+    second.release()
