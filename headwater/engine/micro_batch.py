@@ -17,6 +17,8 @@ from typing import Any
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
+#: What is recorded of a batch stays for so many batches more: Spark repeats none that is older than its checkpoint.
+BATCHES_KEPT = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,21 @@ def record_once(folder: Path, name: str, body: dict[str, Any]) -> dict[str, Any]
         temporary.unlink()
     found = recorded(folder, name)
     return body if found is None else found
+
+
+def record_of_batch(folder: Path, kind: str, batch: int, rest: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Write a record of a batch once, as `<kind>-<batch>-<rest>`, and remove that of a batch long past.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for number in range(BATCHES_KEPT + 5):
+    ...     ends = record_of_batch(folder, "table", number, "rules", {"0": number})
+    >>> ends, len(list(folder.iterdir())) == BATCHES_KEPT
+    ({'0': 204}, True)
+    """
+    found = record_once(folder, f"{kind}-{batch}-{rest}", body)
+    (folder / f"{kind}-{batch - BATCHES_KEPT}-{rest}.json").unlink(missing_ok=True)
+    return found
 
 
 def recorded(folder: Path, name: str) -> dict[str, Any] | None:

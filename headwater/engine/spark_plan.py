@@ -26,6 +26,7 @@ from headwater.engine.micro_batch import (
     current_batch,
     is_final,
     questions_of,
+    record_of_batch,
     record_once,
     recorded,
     time_folder,
@@ -320,7 +321,7 @@ class Task:
         if batch is not None:
             # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
             folder = time_folder(Path(self.state), batch.query)
-            ends = record_once(folder, f"table-{batch.number}-{self.contract.name}-{name}", ends)
+            ends = record_of_batch(folder, "table", batch.number, f"{self.contract.name}-{name}", ends)
         stop = {int(partition): offset for partition, offset in ends.items()}
         found: pa.Table = log.read(table.topic, stop=stop).table()
         return found

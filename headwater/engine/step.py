@@ -53,6 +53,9 @@ from headwater.engine.state_store import Manifest, StateStore, latest_of_inputs
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
 
+#: Side outputs stay on the disk for so many batches, and are looked through once in so many.
+SIDE_BATCHES_KEPT = 1_000
+SIDE_BATCHES_CLEANED = 100
 #: What is counted for a batch alone; everything else is counted from the beginning.
 FRESH = ("rows", "keys", "output")
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -136,6 +139,8 @@ class PartitionEngine:
         if late is not None:
             sides["late"] = late
         self._write_sides(batch, sides)
+        if batch % SIDE_BATCHES_CLEANED == 0:
+            self._clean_sides(batch)
         if first_of_run:
             self._discard_sides(batch, [name for name, table in sides.items() if table.num_rows])
         changed = changes(contract, touched, state, stepped)
@@ -246,6 +251,15 @@ class PartitionEngine:
             if kept.num_rows:
                 self._folder.within("sides").within(name).write(f"{batch:012d}-{self._slot:05d}", kept)
                 reach("side.written")
+
+    def _clean_sides(self, batch: int) -> None:
+        """Remove what this partition has put into side outputs long ago: a query that runs for ever has late rows for ever."""
+        sides = self._folder.within("sides")
+        for side in sides.folders():
+            for name in sides.within(side).names():
+                number, _, place = name.removesuffix(SUFFIX).partition("-")
+                if int(number) <= batch - SIDE_BATCHES_KEPT and int(place) % self._contract.partitions == self._slot:
+                    sides.within(side).remove(name)
 
     def _discard_sides(self, batch: int, written: Sequence[str]) -> None:
         """Remove what an earlier run of the query, whose state was cut otherwise, has put into the side outputs of a batch.

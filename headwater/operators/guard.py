@@ -22,7 +22,7 @@ from headwater.engine.columns import LATE_BY, PUNCTUATION, REASON
 from headwater.engine.contract import Contract, StepResult
 from headwater.engine.errors import StateFolderUnknown
 from headwater.engine.event_time import LATE_SAMPLE_ROWS, NEVER, Late, SourceProgress, check_late, merge_progress
-from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batch, record_once, time_folder
+from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batch, record_of_batch, time_folder
 from headwater.engine.operator import EventTimeOperator
 from headwater.engine.rows import micros, source_progress
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING, note_applied, rebuilding
@@ -225,7 +225,7 @@ class GuardTask:
         if known is not None:
             return known
         folder = time_folder(Path(self.state), batch.query)
-        found = record_once(folder, f"guard-{batch.number}-{self.contract.name}", {"at_us": SystemClock().now_us()})
+        found = record_of_batch(folder, "guard", batch.number, self.contract.name, {"at_us": SystemClock().now_us()})
         return int(found["at_us"])
 
     def _held(self, rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:

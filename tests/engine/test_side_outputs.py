@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from headwater.engine import step
 from headwater.engine.event_time import WatermarkStrategy, late_schema, with_late_by
 from headwater.engine.micro_batch import MicroBatch
 from headwater.engine.side_outputs import SideOutputs, read_side_output, side_output_schema
@@ -26,6 +28,20 @@ def test_how_late_a_row_was_has_one_name(tmp_path: Path) -> None:
     assert stored.column("late_by_us").to_pylist() == written.column("late_by_us").to_pylist() == [1]
     assert topic == "totals.late"
     assert written.schema.names == side_output_schema(made, "late").names == ["user", "amount", "at", "late_by_us"]
+
+
+def test_a_query_that_has_late_rows_for_ever_keeps_those_of_the_last_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "SIDE_BATCHES_KEPT", 10)
+    monkeypatch.setattr(step, "SIDE_BATCHES_CLEANED", 4)
+    made = contract(event_time=WatermarkStrategy(time="at", delay_us=5))
+    engine = PartitionEngine(made, LocalFolder(tmp_path / "query" / "total"), slot=0)
+    run(engine, 0, table([("a", 1)], times=[100]))
+    for batch in range(1, 50):
+        run(engine, batch, table([("a", batch)], times=[0]))
+    kept = [one.column("amount")[0].as_py() for one in read_side_output(tmp_path, "query", "total", "late")]
+    assert kept == list(range(39, 50))
 
 
 def test_a_late_row_that_comes_again_says_once_how_late_it_is() -> None:

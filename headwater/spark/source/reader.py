@@ -24,7 +24,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headwater.clock import Clock, SystemClock
-from headwater.engine.micro_batch import MicroBatch, current_batch, record_once, time_folder
+from headwater.engine.micro_batch import (
+    BATCHES_KEPT,
+    MicroBatch,
+    current_batch,
+    record_of_batch,
+    record_once,
+    time_folder,
+)
 from headwater.engine.open_logs import shared_log
 from headwater.engine.reader_protocol import stage_of_option
 from headwater.engine.watermark_origin import SourceRecord, source_name
@@ -45,8 +52,6 @@ from headwater.workers import freeze_modules
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Records of batches this far back are never asked for again: Spark keeps the offsets of a hundred batches.
-BATCHES_KEPT = 200
 #: How long an idle stream waits for an append before it answers Spark's poll.
 WAIT_SECONDS = 0.1
 #: In place of an offset: the end at the time when the part is read.
@@ -413,7 +418,7 @@ class TopicReader(DataSourceReader):
         batch = current_batch()
         if batch is not None and self._options.state is not None:
             folder = time_folder(Path(self._options.state), batch.query)
-            ends = record_once(folder, f"table-{batch.number}-{self._options.source}-{part.topic}", ends)
+            ends = record_of_batch(folder, "table", batch.number, f"{self._options.source}-{part.topic}", ends)
         return int(ends.get(str(part.partition), 0))
 
 

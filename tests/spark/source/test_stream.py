@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from headwater.engine import open_logs
-from headwater.engine.micro_batch import MicroBatch, questions_of, recorded, time_folder
+from headwater.engine.micro_batch import BATCHES_KEPT, MicroBatch, questions_of, recorded, time_folder
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
@@ -18,7 +18,6 @@ from headwater.log.errors import OffsetExpired, ReadOnly
 from headwater.spark import lag_of
 from headwater.spark.errors import SourceChanged
 from headwater.spark.source import reader as module
-from headwater.spark.source.reader import BATCHES_KEPT
 from tests.conditions import until
 from tests.spark.source.planner import Checkpoint, as_json, limit_of, plan
 from tests.spark.source.tasks import in_task

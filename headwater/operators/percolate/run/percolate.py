@@ -23,7 +23,14 @@ import pyarrow.compute as pc
 from headwater.clock import SystemClock
 from headwater.engine.errors import StateFolderUnknown
 from headwater.engine.finder import Finder, note_finder
-from headwater.engine.micro_batch import MicroBatch, batch_time_us, current_batch, record_once, recorded, time_folder
+from headwater.engine.micro_batch import (
+    MicroBatch,
+    batch_time_us,
+    current_batch,
+    record_of_batch,
+    recorded,
+    time_folder,
+)
 from headwater.engine.open_logs import shared_log
 from headwater.engine.spark_plan import STATE_SETTING, default_name
 from headwater.engine.state_folder import open_folder
@@ -314,7 +321,7 @@ class PercolateTask:
         if known is not None:
             return known
         folder = time_folder(Path(self.state), batch.query)
-        found = record_once(folder, f"percolate-{batch.number}-{self.name}", {"at_us": SystemClock().now_us()})
+        found = record_of_batch(folder, "percolate", batch.number, self.name, {"at_us": SystemClock().now_us()})
         return int(found["at_us"])
 
     def _times(self, rows: pa.RecordBatch, now_us: int) -> Floats:
@@ -365,7 +372,8 @@ class PercolateTask:
         name = f"table-{batch.number}-{self.name}-queries"
         found = recorded(folder, name)
         if found is None:
-            found = record_once(folder, name, {"ends": ends, "before": self._before(folder, batch.number)})
+            body = {"ends": ends, "before": self._before(folder, batch.number)}
+            found = record_of_batch(folder, "table", batch.number, f"{self.name}-queries", body)
         return _by_number(found["ends"]), _by_number(found["before"])
 
     def _before(self, folder: Path, number: int) -> dict[str, int]:
