@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import pyarrow.csv as pacsv
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate, shown
 from benchmarks.match.events import LATE_BY, PATTERNS, fill, frames
 from benchmarks.peer_servers import PeerUnavailable
+from benchmarks.peer_venv import installed
 from benchmarks.spark.workbench import CORES, Workbench, workbench
 from headwater import EventTime
 from headwater.operators import Match
@@ -167,17 +166,7 @@ class Flink:
     @classmethod
     def installed(cls, bench: Bench) -> Flink:
         """Made once, beside the data of benchmarks."""
-        folder = Path(__file__).resolve().parents[2] / "build" / "peers" / f"flink-{VERSION}"
-        python = folder / "bin" / "python"
-        if not (folder / "ready").exists():
-            uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-            if uv is None:
-                raise PeerUnavailable("uv is not installed, and so Flink is not")
-            bench.say("installing Flink")
-            _asked([uv, "venv", "--python", sys.executable, "--clear", str(folder)])
-            _asked([uv, "pip", "install", "--python", str(python), "setuptools<81", f"apache-flink=={VERSION}"])
-            (folder / "ready").touch()
-        return cls(python)
+        return cls(installed(bench, "Flink", VERSION, "setuptools<81", f"apache-flink=={VERSION}"))
 
     def run(self, pattern: str, sources: Mapping[str, Path], *, collect: bool = False) -> dict[str, Any]:
         """A job for each source, one after the other in one JVM. Any: what the job says, as JSON."""
@@ -205,13 +194,6 @@ class Flink:
                 continue
             return Sample(rows // share, max(0.001, seconds["all"] - seconds["nothing"]), 0)
         raise PeerUnavailable(f"Flink does not come through {rows // 64} rows in {SECONDS_MAX} s")
-
-
-def _asked(words: Sequence[str]) -> None:
-    environ = {"UV_SYSTEM_CERTS": "1", **os.environ}
-    done = subprocess.run(words, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        raise PeerUnavailable(f"Flink cannot be installed: {done.stderr.strip().splitlines()[-1]}")
 
 
 PARTS: Mapping[str, Callable[[Bench], list[Result]]] = {

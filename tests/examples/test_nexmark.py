@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
+from benchmarks.nexmark.answers import ANSWERS
 from headwater.testing import Nexmark
 from headwater.testing.nexmark import SCHEMAS
-from tests.examples.nexmark_answers import ANSWERS
 from tests.operators.batches import duck
 from tests.operators.stream_runs import Stream
 

@@ -1,0 +1,1 @@
+"""Benchmarks: the 23 queries of Nexmark beside bare Spark, Flink SQL, Pathway and Bytewax."""
