@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.harness import main
-from benchmarks.spark.growth import growth
 from benchmarks.spark.keyed_state import keyed_native, keyed_tws
 from benchmarks.spark.scans import scan
 from benchmarks.spark.sinks import sink
@@ -13,7 +12,6 @@ PARTS = {
     "sink": sink,
     "keyed.native": keyed_native,
     "keyed.tws": keyed_tws,
-    "growth": growth,
 }
 
 if __name__ == "__main__":
