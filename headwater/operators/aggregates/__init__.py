@@ -28,6 +28,7 @@ from headwater.operators.aggregates.approximate import (
     Method,
     Sample,
 )
+from headwater.operators.aggregates.extremes import MaxN, MinN
 from headwater.operators.aggregates.numbers import Count, Decayed, Mean, Stddev, Sum
 from headwater.operators.aggregates.values import (
     By,
@@ -59,9 +60,11 @@ __all__ = [
     "first",
     "last",
     "max",
+    "max_n",
     "mean",
     "merge_sketches",
     "min",
+    "min_n",
     "percentile",
     "sample",
     "sketch",
@@ -96,6 +99,17 @@ def max(of: Argument) -> Aggregate:
     """The greatest value. Of structs it is that with the greatest first field, then the second:
     `agg.max(F.struct("price", "bidder"))` says who bid most."""
     return Max(of)
+
+
+def min_n(of: Argument, n: int = 10) -> Aggregate:
+    """The `n` least values as a list, the least first; equal values are there as often as they came."""
+    return MinN(of, n)
+
+
+def max_n(of: Argument, n: int = 10) -> Aggregate:
+    """The `n` greatest values as a list, the greatest first: `agg.max_n(F.struct("price", "bidder"), n=3)` says who bid the
+    three highest prices. Structs are compared field by field, and NaN is the greatest number, as in Spark."""
+    return MaxN(of, n)
 
 
 def stddev(of: Argument, *, population: bool = False) -> Aggregate:

@@ -39,10 +39,13 @@ NUMBERS: dict[str, tuple[agg.Aggregate, str]] = {
     "last_come": (agg.last("v", order="arrival"), "last(v order by p) filter (v is not null)"),
     "as_come": (agg.collect_list("v", order="arrival"), "coalesce(list(v order by p) filter (v is not null), [])"),
     "different": (agg.count_distinct("v"), "count(distinct v)"),
+    "least_two": (agg.min_n("v", 2), "coalesce(min(v, 2), [])"),
+    "most_three": (agg.max_n("v", 3), "coalesce(max(v, 3), [])"),
     "median": (agg.percentile("v"), "quantile_cont(v, 0.5)"),
     "tail": (agg.percentile("v", 0.9), "quantile_cont(v, 0.9)"),
 }
 TEXTS = {name: NUMBERS[name] for name in ("rows", "count", "least", "most", "first", "last", "all", "two", "different")}
+TEXTS |= {name: NUMBERS[name] for name in ("least_two", "most_three")}
 
 Row = tuple[int, Any, int]
 
@@ -125,7 +128,10 @@ def test_fractions_too(rows: list[Row], cuts: int) -> None:
 @given(rows=rows_of(st.integers(-9999, 9999).map(lambda number: decimal.Decimal(number) / 100)), cuts=st.integers(1, 4))
 def test_decimals_stay_exact(rows: list[Row], cuts: int) -> None:
     check(
-        {name: NUMBERS[name] for name in ("sum", "least", "most", "first", "last", "different")},
+        {
+            name: NUMBERS[name]
+            for name in ("sum", "least", "most", "least_two", "most_three", "first", "last", "different")
+        },
         rows,
         pa.decimal128(10, 2),
         cuts,
@@ -154,6 +160,36 @@ def test_the_greatest_struct_is_that_of_the_greatest_first_field_then_the_second
         values = [value for number, value, _ in rows if number == group and value is not None]
         for name, wanted in (("least", min), ("most", max)):
             assert row[name] == wanted(values, key=by_fields, default=None)
+
+
+@given(rows=rows_of(STRUCTS), cuts=st.integers(1, 4), n=st.integers(1, 3))
+def test_the_greatest_structs_are_sorted_by_their_first_field_then_the_second(
+    rows: list[Row], cuts: int, n: int
+) -> None:
+    def by_fields(value: Any) -> tuple[Any, ...]:
+        price, who = value["price"], value["bid"]["who"]
+        return (price is not None, price, who is not None, who)
+
+    kind = pa.struct([("price", pa.int64()), ("bid", pa.struct([("who", pa.string())]))])
+    found = computed({"top": agg.max_n("v", n), "bottom": agg.min_n("v", n)}, rows, kind, cuts)
+    for group, row in found.items():
+        values = sorted((value for of, value, _ in rows if of == group and value is not None), key=by_fields)
+        assert row == {"top": values[::-1][:n], "bottom": values[:n]}
+
+
+def test_a_crowded_group_keeps_the_least_and_greatest_numbers_that_there_are() -> None:
+    least, greatest = -(2**63), 2**63 - 1
+    rows: list[Row] = [
+        (at % 2, value, 0) for at, value in enumerate([least, greatest, *range(-50, 50), greatest, least])
+    ]
+    found = computed({"top": agg.max_n("v", 2), "bottom": agg.min_n("v", 2)}, rows, pa.int64(), 1)
+    assert found[0] == {"top": [greatest, 48], "bottom": [least, -50]}
+    assert found[1] == {"top": [greatest, 49], "bottom": [least, -49]}
+
+
+def test_not_a_number_is_the_greatest() -> None:
+    found = computed({"top": agg.max_n("v", 2)}, [(0, 1.0, 0), (0, math.nan, 0), (0, math.inf, 0)], pa.float64(), 2)
+    assert [math.isnan(found[0]["top"][0]), found[0]["top"][1]] == [True, math.inf]
 
 
 def test_the_order_of_arrival_needs_rows_that_know_their_place() -> None:
@@ -253,7 +289,9 @@ def test_what_is_no_computation_is_refused(compute: Any, why: str) -> None:
         check_compute(compute, taken=("user",))
 
 
-@pytest.mark.parametrize("make", [lambda: agg.percentile("v", 1.5), lambda: agg.top_k("v", 0)])
+@pytest.mark.parametrize(
+    "make", [lambda: agg.percentile("v", 1.5), lambda: agg.top_k("v", 0), lambda: agg.max_n("v", 0)]
+)
 def test_numbers_out_of_range_are_refused(make: Any) -> None:
     with pytest.raises(ArgumentInvalid):
         make()
