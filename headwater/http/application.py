@@ -22,7 +22,7 @@ from headwater.services.host import Host
 from headwater.services.metrics import Metrics
 from headwater.services.producers import Producers
 from headwater.services.route import Service
-from headwater.services.services import SERVICES
+from headwater.services.services import service_classes
 from headwater.services.settings import Settings
 from headwater.services.statements import Statements
 from headwater.services.tokens import Tokens
@@ -112,7 +112,7 @@ def application(
 
 def _routers(host: Host) -> list[APIRouter]:
     """The routers under the prefix. Those by hand come first: the path of a view's stream must not be taken for a view."""
-    services: tuple[type[Service], ...] = (Members, Producers, *SERVICES.values())
+    services: tuple[type[Service], ...] = (Members, Producers, *service_classes().values())
     return [rows.router(host), streams.router(host), *(router(kind, host) for kind in services), _problems()]
 
 

@@ -26,11 +26,11 @@ from headwater.services.metrics import Metrics
 from headwater.services.producers import Producers
 from headwater.services.queues import NewMessage
 from headwater.services.route import LOCAL_ONLY, Parameter, Route, Service
-from headwater.services.services import SERVICES
+from headwater.services.services import service_classes
 from headwater.services.subjects import RegistryRefusal, Subjects
 
 API = "/api/v1"
-KINDS: tuple[type[Service], ...] = (*SERVICES.values(), Members, Producers, Metrics, Subjects)
+KINDS: tuple[type[Service], ...] = (*service_classes().values(), Members, Producers, Metrics, Subjects)
 #: Streams and bodies of rows are written by hand; their modules say why.
 BY_HAND = {
     ("GET", f"{API}/problems/{{name}}"),
