@@ -161,7 +161,8 @@ def _registers(packed: Packed, modes: Numbers, numbers: Int64s, sizes: Int64s) -
 
 def _unique(coupons: Int64s) -> Int64s:
     """Different coupons in their order; of one register all values are kept, for they say how many there were."""
-    return np.unique(coupons)
+    ordered = np.sort(coupons)  # NumPy's own `unique` counts them in a hash table, which takes ten times as long
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def _made(coupons: Int64s, sizes: Int64s, dense: _Registers, count: int) -> pa.Array:
