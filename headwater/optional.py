@@ -49,6 +49,7 @@ EXTRAS = {
     "mysql": Extra(purpose="capture and sync of MariaDB", packages=("pymysql",)),
     "redis": Extra(purpose="sinks to Redis", packages=("redis",)),
     "lake": Extra(purpose="sinks to Delta tables and Parquet files", packages=("deltalake",)),
+    "s3": Extra(purpose="state of operators in an object store", packages=("obstore",)),
     "webhook": Extra(purpose="sinks and alerts over HTTP", packages=("httpx",)),
     "mqtt": Extra(purpose="gateways to MQTT brokers", packages=("paho",)),
     "zeromq": Extra(purpose="gateways to ZeroMQ sockets", packages=("zmq",)),

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage, Message
@@ -28,18 +29,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from benchmarks.peer_servers import START_SECONDS_MAX, PeerUnavailable, free_port, redis_server
+from benchmarks.peer_servers import START_SECONDS_MAX, ObjectStore, PeerUnavailable, free_port, redis_server, seaweedfs
+from headwater.engine.object_folder import forget_settings
 
 __all__ = ["PeerUnavailable", "free_port", "redis_server"]
 
 PASSWORD = "a test's password"
 T = TypeVar("T")
-#: Settings of PostgreSQL that captures need: large transactions are streamed early, so that tests need few rows for one.
+#: Settings of PostgreSQL that captures and two-phase commits need: large transactions are streamed early, so that tests need
+#: few rows for one.
 LOGICAL = {
     "wal_level": "logical",
     "max_replication_slots": "40",
     "max_wal_senders": "40",
     "logical_decoding_work_mem": "64kB",
+    "max_prepared_transactions": "16",
 }
 
 
@@ -577,6 +581,23 @@ def redis_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One Redis for all tests of the process; use keys of your own, and leave it running."""
     with or_skip(redis_process(tmp_path_factory.mktemp("redis"))) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """A SeaweedFS of the session, with one bucket."""
+    with or_skip(seaweedfs(tmp_path_factory.mktemp("seaweedfs"))) as server:
+        yield server
+
+
+@pytest.fixture
+def objects(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The address of an empty prefix in an object store; this process and its children find the store."""
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HEADWATER_STATE_CACHE_DIR", str(tmp_path / "copies"))
+    forget_settings()
+    return f"s3://{object_store.bucket}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture

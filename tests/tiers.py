@@ -42,6 +42,7 @@ FIXTURES = {
     "postgres": "process",
     "mariadb": "process",
     "redis_url": "process",
+    "objects": "process",
     "mosquitto": "process",
     "kafka": "process",
 }

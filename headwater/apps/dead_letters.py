@@ -23,7 +23,7 @@ APPENDS_MAX = 10_000
 def post_rejected(
     log: Log,
     *,
-    state: Path,
+    state: str | Path,
     operators: Sequence[str],
     inputs: Sequence[str],
     query: str,

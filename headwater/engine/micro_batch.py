@@ -8,11 +8,12 @@ first task, and read by all others. So a replayed batch computes what it compute
 from __future__ import annotations
 
 import json
-import os
-import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from headwater.engine.state_folder import Folder, open_folder
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -53,11 +54,11 @@ def current_batch() -> MicroBatch | None:
     )
 
 
-def record_once(folder: Path, name: str, body: dict[str, Any]) -> dict[str, Any]:
+def record_once(folder: Folder, name: str, body: dict[str, Any]) -> dict[str, Any]:
     """Write a small record unless one of this name exists; return what is there. Atomic among all tasks.
 
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> folder = open_folder(tempfile.mkdtemp())
     >>> record_once(folder, "time-7", {"at_us": 1})
     {'at_us': 1}
     >>> record_once(folder, "time-7", {"at_us": 2})
@@ -66,74 +67,61 @@ def record_once(folder: Path, name: str, body: dict[str, Any]) -> dict[str, Any]
     found = recorded(folder, name)
     if found is not None:
         return found
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{name}.{uuid.uuid4().hex}.tmp"
-    with temporary.open("w") as file:
-        json.dump(body, file)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(temporary, folder / f"{name}.json")  # fails where another task was first, unlike a rename
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()
+    folder.write_text_if_absent(f"{name}.json", json.dumps(body))
     found = recorded(folder, name)
     return body if found is None else found
 
 
-def record_of_batch(folder: Path, kind: str, batch: int, rest: str, body: dict[str, Any]) -> dict[str, Any]:
+def record_of_batch(folder: Folder, kind: str, batch: int, rest: str, body: dict[str, Any]) -> dict[str, Any]:
     """Write a record of a batch once, as `<kind>-<batch>-<rest>`, and remove that of a batch long past.
 
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> folder = open_folder(tempfile.mkdtemp())
     >>> for number in range(BATCHES_KEPT + 5):
     ...     ends = record_of_batch(folder, "table", number, "rules", {"0": number})
-    >>> ends, len(list(folder.iterdir())) == BATCHES_KEPT
+    >>> ends, len(folder.names()) == BATCHES_KEPT
     ({'0': 204}, True)
     """
     found = record_once(folder, f"{kind}-{batch}-{rest}", body)
-    (folder / f"{kind}-{batch - BATCHES_KEPT}-{rest}.json").unlink(missing_ok=True)
+    folder.remove(f"{kind}-{batch - BATCHES_KEPT}-{rest}.json")
     return found
 
 
-def recorded(folder: Path, name: str) -> dict[str, Any] | None:
+def recorded(folder: Folder, name: str) -> dict[str, Any] | None:
     """The record of this name, if a task has written one."""
-    try:
-        text = (folder / f"{name}.json").read_text()
-    except FileNotFoundError:
+    text = folder.read_text(f"{name}.json")
+    if text is None:
         return None
     body: dict[str, Any] = json.loads(text)
     return body
 
 
-def time_folder(state: Path, query: str) -> Path:
+def records_named(folder: Folder, prefix: str) -> Iterator[dict[str, Any]]:
+    """The records whose names begin with `prefix`, in the order of their names."""
+    for name in folder.names(prefix):
+        found = recorded(folder, name.removesuffix(".json"))
+        if found is not None:
+            yield found
+
+
+def time_folder(state: str | Path, query: str) -> Folder:
     """Where sources record the processing time of each batch: `time-<batch>-<source>.json` with `at_us`."""
-    return state / query / "batches"
+    return open_folder(state).within(query).within("batches")
 
 
-def questions_of(state: Path, batch: MicroBatch) -> dict[str, Any] | None:
+def questions_of(state: str | Path, batch: MicroBatch) -> dict[str, Any] | None:
     """Which questions belong to this batch: `log`, `topic`, the `query` they name, and offsets from `start` to `stop`."""
-    folder = time_folder(state, batch.query)
-    for path in sorted(folder.glob(f"asked-{batch.number}-*.json")):
-        return recorded(folder, path.stem)
-    return None
+    return next(records_named(time_folder(state, batch.query), f"asked-{batch.number}-"), None)
 
 
-def is_final(state: Path, batch: MicroBatch) -> bool:
+def is_final(state: str | Path, batch: MicroBatch) -> bool:
     """Whether all sources of a query have said, by this batch, that nothing follows."""
     folder = time_folder(state, batch.query)
-    told = (recorded(folder, path.stem) for path in folder.glob("final-*.json"))
-    ended = [one for one in told if one is not None and int(one["batch"]) <= batch.number]
-    return bool(ended) and len(ended) == len([*folder.glob("source-*.json")])
+    ended = [one for one in records_named(folder, "final-") if int(one["batch"]) <= batch.number]
+    return bool(ended) and len(ended) == len(folder.names("source-"))
 
 
-def batch_time_us(state: Path, batch: MicroBatch) -> int | None:
+def batch_time_us(state: str | Path, batch: MicroBatch) -> int | None:
     """The processing time that the sources of this batch have recorded, the latest where there are several."""
-    folder = time_folder(state, batch.query)
-    times = [
-        recorded_time["at_us"]
-        for path in folder.glob(f"time-{batch.number}-*.json")
-        if (recorded_time := recorded(folder, path.stem)) is not None
-    ]
-    return max(times) if times else None
+    found = records_named(time_folder(state, batch.query), f"time-{batch.number}-")
+    return max((one["at_us"] for one in found), default=None)

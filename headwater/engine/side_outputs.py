@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.engine.columns import LATE_BY, REASON
 from headwater.engine.contract import Contract
 from headwater.engine.micro_batch import MicroBatch
+from headwater.engine.state_folder import SUFFIX, open_folder
 
 #: Columns of the engine's own, which a topic has anyway or has no use for.
 DROPPED = (
@@ -49,19 +50,17 @@ class SideOutputs:
 
     def __call__(self, batch: MicroBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         for side, topic in self.topics.items():
-            for table in read_side_output(Path(self.state), batch.query, self.operator, side, batch=batch.number):
+            for table in read_side_output(self.state, batch.query, self.operator, side, batch=batch.number):
                 yield from ((topic, one) for one in public_rows(table).to_batches())
 
 
 def read_side_output(
-    state: Path, query: str, operator: str, side: str, *, batch: int | None = None
+    state: str | Path, query: str, operator: str, side: str, *, batch: int | None = None
 ) -> Iterator[pa.Table]:
     """Read a side output, of one batch or of all, in the order of batches and partitions."""
-    folder = state / query / operator / "sides" / side
-    pattern = "*.arrow" if batch is None else f"{batch:012d}-*.arrow"
-    for path in sorted(folder.glob(pattern)):
-        with pa.memory_map(str(path)) as source:
-            yield pa.ipc.open_file(source).read_all()
+    folder = open_folder(state).within(query).within(operator).within("sides").within(side)
+    for name in folder.names("" if batch is None else f"{batch:012d}-"):
+        yield folder.map(name.removesuffix(SUFFIX))
 
 
 def side_output_schema(contract: Contract, side: str) -> pa.Schema:

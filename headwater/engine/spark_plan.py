@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ from headwater.engine.open_logs import shared_log
 from headwater.engine.packed_rows import unpacked
 from headwater.engine.questions import read_questions
 from headwater.engine.reader_protocol import direct_read, read_with
-from headwater.engine.state_folder import open_folder
+from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.step import PartitionEngine, run_bounded
 from headwater.engine.time_metadata import marked
 from headwater.engine.watermark_origin import Origin, origins_of, recorded_progress, source_records
@@ -243,12 +242,12 @@ class Task:
 
     def _run_batch(self, rows: pa.Table, batch: MicroBatch) -> pa.Table:
         folder = open_folder(self.state).within(batch.query).within(self.contract.name)
-        records = Path(self.state) / batch.query / "operators"
+        records = open_folder(self.state).within(batch.query).within("operators")
         self._check_known(records, batch)
         self._check_alone(records, batch)
         slot = self._slot(rows, batch, records)
         engine = PartitionEngine(self.contract, folder, slot=slot)
-        state, contract = Path(self.state), self.contract
+        state, contract = self.state, self.contract
         told = source_records(state, batch)
         processing_us = max((one.at_us for one in told), default=None)
         progress = None
@@ -265,7 +264,7 @@ class Task:
             final=progress is None and is_final(state, batch),
             first_of_run=_is_first_of_run(contract.name, slot, batch),
         )
-        asked = questions_of(Path(self.state), batch)
+        asked = questions_of(self.state, batch)
         if asked is not None:
             engine.answer(read_questions(shared_log(asked["log"]), asked), batch=batch.number)
         return output
@@ -275,7 +274,7 @@ class Task:
             return unpacked(found) if self.contract.packed else pa.Table.from_batches(found)
         return pa.schema([*self.contract.rows, pa.field(HASH, pa.int64()), pa.field(SLOT, pa.int32())]).empty_table()
 
-    def _check_known(self, records: Path, batch: MicroBatch) -> None:
+    def _check_known(self, records: Folder, batch: MicroBatch) -> None:
         """Never begin with empty state where there should be some."""
         if recorded(records, self.contract.name) is None:
             if batch.number > 0 and self.rebuilding is None:
@@ -283,22 +282,22 @@ class Task:
             about = {"first_batch": batch.number, "key": list(self.contract.key)}
             record_once(records, self.contract.name, about)
 
-    def _check_alone(self, records: Path, batch: MicroBatch) -> None:
+    def _check_alone(self, records: Folder, batch: MicroBatch) -> None:
         """Two operators of one name in one query would write the same state, and each undo what the other did."""
         if not batch.run:
             return
         name = f"{self.contract.name}-run-{batch.run}"
         if recorded(records, name) is None:
-            for earlier in records.glob(f"{self.contract.name}-run-*.json"):
-                if earlier.name != f"{name}.json":
-                    earlier.unlink(missing_ok=True)
+            for earlier in records.names(f"{self.contract.name}-run-"):
+                if earlier != f"{name}.json":
+                    records.remove(earlier)
         if record_once(records, name, {"plan": self.plan})["plan"] != self.plan:
             why = (
                 f"Two operators of this query are called {self.contract.name!r}, and would overwrite each other's state"
             )
             raise NotPossible(why=why, instead="Give one of them another name: `name=…`")
 
-    def _slot(self, rows: pa.Table, batch: MicroBatch, records: Path) -> int:
+    def _slot(self, rows: pa.Table, batch: MicroBatch, records: Folder) -> int:
         """Which partition of the operator this task has. Rows say it; a task without rows goes by its own number.
 
         Behind a union, Spark numbers the tasks of one branch after those of the other. The first task with rows
@@ -320,7 +319,7 @@ class Task:
         ends = {str(partition): offset for partition, offset in log.end_offsets(table.topic).items()}
         if batch is not None:
             # Every task of the batch, and every retry, reads up to the offsets that the first one wrote down.
-            folder = time_folder(Path(self.state), batch.query)
+            folder = time_folder(self.state, batch.query)
             ends = record_of_batch(folder, "table", batch.number, f"{self.contract.name}-{name}", ends)
         stop = {int(partition): offset for partition, offset in ends.items()}
         found: pa.Table = log.read(table.topic, stop=stop).table()

@@ -1,7 +1,8 @@
-"""Where state files live: a local folder, written with care, or any address that fsspec knows.
+"""Where state files live: a folder on a local or shared disk, written with care, or a prefix of an object store.
 
 A file appears under its name only when it is whole and safe. Names are never used for two different contents, except
-that a second attempt of the same task writes the same content again.
+that a second attempt of the same task writes the same content again. Where several processes must agree on one content,
+the first one to write it wins (`write_text_if_absent`), and the others read what it has written.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import shutil
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 SUFFIX = ".arrow"
+#: How the names of runs of state begin. They are never used for two different contents.
+RUN = "run-"
 #: A file that was not finished for so long was being written by a process that was killed.
 UNFINISHED_SECONDS_MAX = 3600.0
 
@@ -29,7 +32,10 @@ class Folder(Protocol):
     def write(self, name: str, table: pa.Table) -> None: ...
     def read_text(self, name: str) -> str | None: ...
     def write_text(self, name: str, text: str) -> None: ...
-    def names(self) -> list[str]: ...
+    def write_text_if_absent(self, name: str, text: str) -> bool: ...
+    def names(self, prefix: str = "") -> list[str]: ...
+    def modified(self, name: str) -> float | None: ...
+    def size(self) -> int: ...
     def remove(self, name: str) -> None: ...
     def clear(self) -> None: ...
     def within(self, name: str) -> Folder: ...
@@ -38,11 +44,14 @@ class Folder(Protocol):
     def sweep(self) -> None: ...
 
 
-def open_folder(address: str) -> Folder:
-    """A folder for an address: a path, or `memory://…`, `s3://…` and so on with fsspec installed."""
-    if "://" in address and not address.startswith("file://"):
-        return RemoteFolder(address)
-    return LocalFolder(Path(address.removeprefix("file://")))
+def open_folder(address: str | Path) -> Folder:
+    """A folder for an address: a path, or or `s3://bucket/prefix` with the extra `s3`."""
+    text = str(address)
+    if "://" in text and not text.startswith("file://"):
+        from headwater.engine.object_folder import object_folder
+
+        return object_folder(text)
+    return LocalFolder(Path(text.removeprefix("file://")))
 
 
 class LocalFolder:
@@ -78,14 +87,45 @@ class LocalFolder:
         temporary.write_text(text)
         self._publish(temporary, name)
 
-    def names(self) -> list[str]:
+    def write_text_if_absent(self, name: str, text: str) -> bool:
+        """Write a file unless there is one of its name; return whether this call has written it."""
+        temporary = self._temporary(name)
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         try:
-            return sorted(name for name in os.listdir(self.path) if not name.startswith("."))
+            os.link(temporary, self.path / name)  # fails where another process was first, unlike a rename
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        return True
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of files and folders that begin with `prefix`, in order."""
+        try:
+            return sorted(name for name in os.listdir(self.path) if name.startswith(prefix) and name[0] != ".")
         except FileNotFoundError:
             return []
 
     def folders(self) -> list[str]:
         return [name for name in self.names() if (self.path / name).is_dir()]
+
+    def modified(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970; None if it is not there."""
+        try:
+            return (self.path / name).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def size(self) -> int:
+        """The bytes of the files; a query at work may delete and rename them meanwhile."""
+        size = 0
+        for name in self.names():
+            with contextlib.suppress(FileNotFoundError):
+                size += (self.path / name).stat().st_size
+        return size
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
@@ -124,75 +164,3 @@ class LocalFolder:
             for entry in entries:
                 if entry.name.startswith(".") and entry.stat().st_mtime < oldest:
                     os.unlink(entry.path)
-
-
-class RemoteFolder:
-    """A folder behind fsspec. Object stores publish a whole object at once, which is all that is asked of them."""
-
-    def __init__(self, address: str) -> None:
-        import fsspec
-
-        self._address = address.rstrip("/")
-        # Any: fsspec has no types.
-        self._system: Any
-        self._system, self._root = fsspec.core.url_to_fs(self._address)
-
-    def map(self, name: str) -> pa.Table:
-        with self._system.open(f"{self._root}/{name}{SUFFIX}", "rb") as file:
-            return pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
-
-    def map_if_there(self, name: str) -> pa.Table | None:
-        try:
-            return self.map(name)
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, table: pa.Table) -> None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        self._put(name + SUFFIX, sink.getvalue().to_pybytes())
-
-    def read_text(self, name: str) -> str | None:
-        try:
-            with self._system.open(f"{self._root}/{name}", "rb") as file:
-                text: str = file.read().decode()
-                return text
-        except FileNotFoundError:
-            return None
-
-    def write_text(self, name: str, text: str) -> None:
-        self._put(name, text.encode())
-
-    def names(self) -> list[str]:
-        try:
-            found = self._system.ls(self._root, detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
-
-    def folders(self) -> list[str]:
-        return [name for name in self.names() if self._system.isdir(f"{self._root}/{name}")]
-
-    def remove(self, name: str) -> None:
-        if self._system.exists(f"{self._root}/{name}"):
-            self._system.rm(f"{self._root}/{name}")
-
-    def clear(self) -> None:
-        """Remove the folder with all that is in it."""
-        if self._system.exists(self._root):
-            self._system.rm(self._root, recursive=True)
-
-    def within(self, name: str) -> RemoteFolder:
-        return RemoteFolder(f"{self._address}/{name}")
-
-    def sync(self) -> None:
-        """Object stores are safe once the call returns."""
-
-    def sweep(self) -> None:
-        """An object that was not finished is nowhere to be seen."""
-
-    def _put(self, name: str, data: bytes) -> None:
-        self._system.makedirs(self._root, exist_ok=True)
-        with self._system.open(f"{self._root}/{name}", "wb") as file:
-            file.write(data)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from headwater.engine.errors import StateFolderUnknown, StateMissing
 from headwater.engine.event_time import EVER, NEVER, SourceProgress
 from headwater.engine.micro_batch import record_once, recorded, time_folder
 from headwater.engine.spark_plan import REBUILD_SETTING, STATE_SETTING
-from headwater.engine.state_folder import LocalFolder
+from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.state_store import Manifest, Run, manifest_of, merge_runs, versions_of
 from headwater.engine.time_metadata import ORIGIN
 from headwater.engine.watermark_origin import Origin, SourceRecord
@@ -50,30 +48,30 @@ class OperatorState:
         return self.watermark_us is not None and self.watermark_us >= EVER
 
 
-def states(folder: Path, *, query: str | None = None, operator: str | None = None) -> Iterator[OperatorState]:
+def states(folder: str | Path, *, query: str | None = None, operator: str | None = None) -> Iterator[OperatorState]:
     """Every partition of every operator under a state folder."""
-    for name in _folders(folder):
-        if query is not None and name != query:
-            continue
-        for kind in _folders(folder / name):
+    state = open_folder(folder)
+    for name in state.folders() if query is None else [query]:
+        for kind in state.within(name).folders():
             if kind not in ("batches", "operators") and operator in (None, kind):
-                yield from _partitions_of(folder, name, kind)
+                yield from _partitions_of(state, name, kind)
 
 
-def rows_of(folder: Path, *, query: str, operator: str) -> pa.Table:
+def rows_of(folder: str | Path, *, query: str, operator: str) -> pa.Table:
     """All live state of an operator: its keys, and what is kept for each."""
-    place = folder / query / operator
+    state = open_folder(folder)
+    place = state.within(query).within(operator)
     tables = []
     for number, manifest in _newest(place, operator).items():
-        table = _everything(LocalFolder(place / str(number)), manifest, _key_of(folder, query, operator))
+        table = _everything(place.within(str(number)), manifest, _key_of(state, query, operator))
         tables.append(table.drop_columns([HASH, LIVE]) if table.num_columns else table)
     if not tables:
         raise StateMissing(operator=operator, batch=-1)
     return pa.concat_tables([table for table in tables if table.num_columns] or tables[:1])
 
 
-def _partitions_of(folder: Path, query: str, operator: str) -> Iterator[OperatorState]:
-    place = folder / query / operator
+def _partitions_of(folder: Folder, query: str, operator: str) -> Iterator[OperatorState]:
+    place = folder.within(query).within(operator)
     for number, manifest in _newest(place, operator).items():
         yield OperatorState(
             query=query,
@@ -82,57 +80,43 @@ def _partitions_of(folder: Path, query: str, operator: str) -> Iterator[Operator
             batch=manifest.batch,
             rows=sum(run["rows"] for run in manifest.runs),
             runs=len(manifest.runs),
-            bytes=_size(place / str(number)),
+            bytes=place.within(str(number)).size(),
             watermark_us=None if manifest.watermark_us <= NEVER else manifest.watermark_us,
             counts=manifest.counts,
             progress=manifest.progress,
         )
 
 
-def _size(place: Path) -> int:
-    """The bytes of a folder's files; the query at work may delete and rename them meanwhile."""
-    size = 0
-    for path in place.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            size += path.stat().st_size
-    return size
-
-
-def _everything(folder: LocalFolder, manifest: Manifest, key: list[str]) -> pa.Table:
+def _everything(folder: Folder, manifest: Manifest, key: list[str]) -> pa.Table:
     tables = [Run(folder, run["name"]).table for run in manifest.runs]
     if not tables:
         return pa.table({})
     return merge_runs(tables, key=key, drop_dead=True)
 
 
-def _key_of(folder: Path, query: str, operator: str) -> list[str]:
-    about = recorded(folder / query / "operators", operator)
+def _key_of(folder: Folder, query: str, operator: str) -> list[str]:
+    about = recorded(folder.within(query).within("operators"), operator)
     if about is None:
         raise StateMissing(operator=operator, batch=-1)
     return list(about["key"])
 
 
-def _newest(place: Path, operator: str) -> dict[int, Manifest]:
+def _newest(place: Folder, operator: str) -> dict[int, Manifest]:
     """The manifests of the newest version that all partitions have; of tasks that go by their own numbers the newest each.
 
     A query that was rescaled may have left partitions that its newest version does not have.
     """
-    versions = {int(name): versions_of(LocalFolder(place / name)) for name in _folders(place) if name.isdigit()}
+    versions = {int(name): versions_of(place.within(name)) for name in place.folders() if name.isdigit()}
     newest = {number: known[-1] for number, known in sorted(versions.items()) if known}
     for version in reversed(versions.get(0, [])):
-        count = manifest_of(LocalFolder(place / "0"), version, operator=operator).partitions
+        count = manifest_of(place.within("0"), version, operator=operator).partitions
         wanted = range(count)
         if count and all(version in versions.get(number, []) for number in wanted):
             newest = dict.fromkeys(wanted, version)
             break
     return {
-        number: manifest_of(LocalFolder(place / str(number)), version, operator=operator)
-        for number, version in newest.items()
+        number: manifest_of(place.within(str(number)), version, operator=operator) for number, version in newest.items()
     }
-
-
-def _folders(folder: Path) -> list[str]:
-    return LocalFolder(folder).folders()
 
 
 def rebuild(
@@ -155,7 +139,7 @@ def rebuild(
         raise StateFolderUnknown(operator="rebuild")
     query = _query_of(folder)
     batches = _batches_of(folder)
-    shutil.rmtree(Path(state) / query, ignore_errors=True)
+    open_folder(state).within(query).clear()
     start = "earliest"
     for number, offset in batches:
         stop = json.dumps(offset["topics"])
@@ -167,7 +151,7 @@ def rebuild(
                     reader = reader.option(name, value)
             rows = reader.load(topic)
             record = _record_of(offset, rows.schema)
-            record_once(time_folder(Path(state), query), f"time-{number}-rebuilt", record.to_json())
+            record_once(time_folder(state, query), f"time-{number}-rebuilt", record.to_json())
             pipeline(rows).write.format("noop").mode("overwrite").save()
         finally:
             spark.conf.unset(REBUILD_SETTING)

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from headwater.engine.columns import HASH, LIVE, TIMERS
 from headwater.engine.errors import StateMissing
 from headwater.engine.event_time import NEVER, SourceProgress, merge_learnt, merge_progress
-from headwater.engine.state_folder import SUFFIX, Folder
+from headwater.engine.state_folder import RUN, SUFFIX, Folder
 from headwater.faults import reach
 from headwater.schema import conform
 
@@ -353,7 +353,7 @@ class StateStore:
         runs = []
         if table.num_rows:
             order = np.argsort(_array(table, HASH), kind="stable")
-            name = f"run-{batch:012d}-{secrets.token_hex(4)}"
+            name = f"{RUN}{batch:012d}-{secrets.token_hex(4)}"
             write_run(self._folder, name, table.take(pa.array(order)))
             runs = [{"name": name, "rows": table.num_rows}]
             reach("state.recut")
@@ -363,7 +363,7 @@ class StateStore:
         """Publish version `after`: the runs of `before` and one more with `changes`, sorted by hash."""
         runs = list(before.runs)
         if changes is not None and changes.num_rows:
-            name = f"run-{after.batch:012d}-{secrets.token_hex(4)}"
+            name = f"{RUN}{after.batch:012d}-{secrets.token_hex(4)}"
             write_run(self._folder, name, changes.select(self._stored.names).cast(self._stored))
             runs.append({"name": name, "rows": changes.num_rows})
             reach("run.written")
@@ -461,7 +461,7 @@ class StateStore:
             first, last = span
             tables = [self._stored_rows(self._open(run["name"]).table) for run in runs[first:last]]
             table = merge_runs(tables, key=self._key.names, drop_dead=first == 0)
-            name = f"run-{batch:012d}-{secrets.token_hex(4)}"
+            name = f"{RUN}{batch:012d}-{secrets.token_hex(4)}"
             write_run(self._folder, name, table)
             reach("run.merged")
             runs = [*runs[:first], {"name": name, "rows": table.num_rows}, *runs[last:]]
@@ -503,7 +503,7 @@ class StateStore:
         files |= {f"{timer_name(name, timer)}{SUFFIX}" for name in wanted for timer in TIMERS}
         for name in self._folder.names():
             is_old_version = name.endswith(".json") and int(name.removesuffix(".json")) in old
-            is_old_run = name.startswith("run-") and name not in files and int(name[4:16]) < batch
+            is_old_run = name.startswith(RUN) and name not in files and int(name[4:16]) < batch
             if is_old_version or is_old_run:
                 self._folder.remove(name)
         self._folder.sweep()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.engine.analyzed_plan import analyzed_plan
 from headwater.engine.event_time import EVER, NEVER, SourceProgress, WatermarkStrategy
-from headwater.engine.micro_batch import MicroBatch, recorded, time_folder
+from headwater.engine.micro_batch import MicroBatch, records_named, time_folder
 from headwater.engine.state_folder import open_folder
 from headwater.engine.state_store import Manifest
 from headwater.engine.time_metadata import ORIGIN
@@ -164,11 +164,10 @@ class SourceRecord:
         return bool(self.times) and all(promised >= EVER for _, _, promised in self.times.values())
 
 
-def source_records(state: Path, batch: MicroBatch) -> list[SourceRecord]:
+def source_records(state: str | Path, batch: MicroBatch) -> list[SourceRecord]:
     """What the sources of a batch have recorded; a source without anything new has no record."""
-    folder = time_folder(state, batch.query)
-    found = (recorded(folder, path.stem) for path in sorted(folder.glob(f"time-{batch.number}-*.json")))
-    return [SourceRecord.of_json(body) for body in found if body is not None]
+    found = records_named(time_folder(state, batch.query), f"time-{batch.number}-")
+    return [SourceRecord.of_json(body) for body in found]
 
 
 def recorded_progress(
@@ -176,7 +175,7 @@ def recorded_progress(
     origins: Origins,
     strategy: WatermarkStrategy,
     *,
-    state: Path,
+    state: str | Path,
     batch: MicroBatch,
     now_us: int | None,
 ) -> SourceProgress:
@@ -207,10 +206,10 @@ def _of_sources(records: Sequence[SourceRecord], delay_us: int) -> dict[str, tup
 
 
 def _of_operator(
-    origin: Origin, delay_us: int, *, state: Path, batch: MicroBatch, now_us: int | None
+    origin: Origin, delay_us: int, *, state: str | Path, batch: MicroBatch, now_us: int | None
 ) -> dict[str, tuple[int, int]]:
     """The time before which an operator has no more results, as its newest manifest says."""
-    folder = open_folder(str(state)).within(batch.query).within(str(origin.operator)).within("0")
+    folder = open_folder(state).within(batch.query).within(str(origin.operator)).within("0")
     versions = [int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json")]
     number = max((one for one in versions if one <= batch.number), default=None)
     text = None if number is None else folder.read_text(f"{number:012d}.json")

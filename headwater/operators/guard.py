@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -221,10 +220,10 @@ class GuardTask:
 
     def _time_us(self, batch: MicroBatch) -> int:
         """The batch's processing time; where its source tells none, what the first of its tasks finds."""
-        known = batch_time_us(Path(self.state), batch)
+        known = batch_time_us(self.state, batch)
         if known is not None:
             return known
-        folder = time_folder(Path(self.state), batch.query)
+        folder = time_folder(self.state, batch.query)
         found = record_of_batch(folder, "guard", batch.number, self.contract.name, {"at_us": SystemClock().now_us()})
         return int(found["at_us"])
 

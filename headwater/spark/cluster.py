@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 #: Into how many partitions keyed work is cut where nothing else is said. How many cores a cluster has is not known when a
 #: session starts, and the state of a query keeps to the number with which the query began.
 PARTITIONS = 8
-#: The prefix of Headwater's own settings in the environment.
-_OWN = "HEADWATER_"
+#: The prefixes of settings in the environment that executors need: Headwater's own, and those of an object store.
+_HANDED_ON = ("HEADWATER_", "AWS_")
 
 
 def is_local(master: str) -> bool:
@@ -33,8 +33,28 @@ def cluster_settings(master: str, environ: Mapping[str, str]) -> dict[str, str]:
     if address is not None:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = address
     # The address and the token of a log are in such variables, too; Spark's own pages hide values named so.
-    settings |= {f"spark.executorEnv.{name}": value for name, value in environ.items() if name.startswith(_OWN)}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in environ.items() if name.startswith(_HANDED_ON)}
     return settings
+
+
+def object_store_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which Spark's own `s3a://` finds the object store that the environment names; credentials it finds itself.
+
+    >>> object_store_settings({"AWS_ENDPOINT_URL": "http://127.0.0.1:8333"})["spark.hadoop.fs.s3a.endpoint"]
+    'http://127.0.0.1:8333'
+    >>> object_store_settings({})
+    {}
+    """
+    settings = {}
+    if region := environ.get("AWS_REGION"):
+        settings["endpoint.region"] = region
+    if endpoint := environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"):
+        settings |= {
+            "endpoint": endpoint,
+            "path.style.access": "true",
+            "connection.ssl.enabled": str(endpoint.startswith("https://")).lower(),
+        }
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
 
 
 def driver_address(master: str) -> str | None:

@@ -35,7 +35,7 @@ class HeadwaterSource(DataSource):
         self.options = options
 
     @classmethod
-    def bound(cls, *, state: Path, log: str | None = None) -> type[HeadwaterSource]:
+    def bound(cls, *, state: str | Path, log: str | None = None) -> type[HeadwaterSource]:
         """The class for a session: Spark's planner is a process of its own, and learns the folders only by it."""
         return type("HeadwaterSource", (cls,), {"state": str(state), "log": log})
 
@@ -54,7 +54,7 @@ class HeadwaterSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = self._reading()
-        return TopicStreamReader(options, schema, state=Path(options.state or self.state))
+        return TopicStreamReader(options, schema, state=options.state or self.state)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headwater.spark.topic_sink import TopicBatchWriter

@@ -16,7 +16,7 @@ from headwater.home import absolute_address
 from headwater.optional import require_extras
 from headwater.spark import fork_server
 from headwater.spark.archive_creation import create_in_background
-from headwater.spark.cluster import cluster_settings, driver_address, is_local
+from headwater.spark.cluster import cluster_settings, driver_address, is_local, object_store_settings
 from headwater.spark.java import Archive, find_java, launcher
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def session(
     """A Spark session with Headwater's sources and sinks registered; an ordinary `SparkSession` in all else.
 
     `master` is by default `local` with all cores. `log` is the address that `format("headwater")` reads and writes
-    where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`.
+    where no option says another; `state` the folder for the state of operators, by default `./.headwater/state`, or
+    `s3://bucket/prefix` in an object store, found by the usual `AWS_…` variables.
     Whatever stands in `conf` wins over Headwater's own settings. A quiet session prints errors only. With `archive`
     the first process that ends after a session starts another one in the background, which writes a class archive to
     the cache folder in about a minute; the archive halves the start of later sessions. On Linux, Spark's Python processes
@@ -72,7 +73,7 @@ def session(
 
     if SparkContext._active_spark_context is not None or _is_remote():
         return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
-    folder = Path(".headwater", "state").absolute() if state is None else Path(state).absolute()
+    folder = absolute_address(Path(".headwater", "state") if state is None else state)
     settings = spark_settings(master or f"local[{_cores()}]", folder, log, conf or {})
     if SparkContext._gateway is None:  # otherwise the JVM outlived an earlier session, and has its options
         settings |= _java_options(settings, quiet=quiet, archive=archive)
@@ -83,7 +84,7 @@ def session(
         _silence_error_logs()
     with _environment(settings, quiet=quiet):
         spark = builder.getOrCreate()
-    return register(spark, state=Path(settings[STATE]), log=settings.get(LOG))
+    return register(spark, state=settings[STATE], log=settings.get(LOG))
 
 
 def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
@@ -101,16 +102,16 @@ def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
 
 def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | None) -> SparkSession:
     """Register sources and sinks in a session that exists; its folders stay, unless others are given."""
-    default = str(Path(".headwater", "state").absolute())
-    folder = str(Path(state).absolute()) if state is not None else str(spark.conf.get(STATE, default))
+    default = absolute_address(Path(".headwater", "state"))
+    folder = absolute_address(state) if state is not None else str(spark.conf.get(STATE, default))
     spark.conf.set(STATE, folder)
     address = absolute_address(log) if log is not None else spark.conf.get(LOG, None)
     if address is not None:
         spark.conf.set(LOG, address)
-    return register(spark, state=Path(folder), log=address)
+    return register(spark, state=folder, log=address)
 
 
-def register(spark: SparkSession, *, state: Path, log: str | None = None) -> SparkSession:
+def register(spark: SparkSession, *, state: str | Path, log: str | None = None) -> SparkSession:
     """Register `format("headwater")` in a session; Spark's planner process learns both folders by it."""
     from headwater.spark.datasource import HeadwaterSource
     from headwater.spark.java import keep_resolved_names
@@ -150,7 +151,7 @@ def _shared_environment(spark: SparkSession) -> Iterator[None]:
         context.environment = before
 
 
-def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mapping[str, Any]) -> dict[str, str]:
+def spark_settings(master: str, state: str | Path, log: str | Path | None, conf: Mapping[str, Any]) -> dict[str, str]:
     """What a session is started with: settings that suit streams, and those of the caller, which win."""
     settings = {
         "spark.master": master,
@@ -172,6 +173,7 @@ def spark_settings(master: str, state: Path, log: str | Path | None, conf: Mappi
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:
         settings |= cluster_settings(master, os.environ)
+    settings |= object_store_settings(os.environ)
     settings |= {key: _text(value) for key, value in conf.items()}
     # Spark keeps what its web page would show also where there is none.
     return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}

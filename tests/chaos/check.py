@@ -9,6 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from headwater.engine.side_outputs import read_side_output
+from headwater.engine.state_folder import open_folder
 from headwater.log import Log
 
 _EXPECTED = """
@@ -82,7 +84,7 @@ class Verdict:
         return "\n".join(lines)
 
 
-def check(log: Log, *, state: Path, within_us: int, window_us: int, late_by_us: int) -> Verdict:
+def check(log: Log, *, state: str | Path, within_us: int, window_us: int, late_by_us: int) -> Verdict:
     """Compare the topic `bills` with a recomputation over the topic `orders`."""
     database = recomputed(all_rows(log, "orders"), within_us=within_us, window_us=window_us, late_by_us=late_by_us)
     return compare(database, all_rows(log, "bills"), refused_rows(state))
@@ -147,13 +149,12 @@ def _count(database: Any, what: str) -> int:
     return int(count)
 
 
-def refused_rows(state: Path) -> pa.Table:
+def refused_rows(state: str | Path) -> pa.Table:
     """The side output, as its files lie in the state folder."""
     columns = ["id", "read_partition", "read_offset"]
     tables = []
-    for path in sorted(state.glob("*/billed/sides/refused/*.arrow")):
-        with pa.memory_map(str(path)) as source:
-            tables.append(pa.ipc.open_file(source).read_all().select(columns))
+    for query in open_folder(state).folders():
+        tables += [table.select(columns) for table in read_side_output(state, query, "billed", "refused")]
     empty = pa.table({"id": pa.array([], pa.string()), "read_partition": pa.array([], pa.int32()),
                       "read_offset": pa.array([], pa.int64())})  # fmt: skip
     return pa.concat_tables([empty, *tables])

@@ -17,14 +17,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headwater
+from benchmarks.s3a import s3a_jars
 from tests.chaos.kills import FOLDER, Control, Strike
 from tests.chaos.query import start
 
 
-def run(spark: SparkSession, home: Path, control: Control) -> None:
+def run(spark: SparkSession, home: Path, control: Control, *, checkpoint: str) -> None:
     explained: set[Strike] = set()
     while not (home / "stop").exists():
-        query = start(spark, home)
+        query = start(spark, home, checkpoint=checkpoint)
         try:
             while not (home / "stop").exists():
                 query.awaitTermination(0.2)  # type: ignore[arg-type]  # a part of a second is allowed
@@ -42,6 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path)
     parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--state", required=True)
+    parser.add_argument("--checkpoint", required=True)
     chosen = parser.parse_args()
     control = Control(Path(os.environ[FOLDER]))
     home: Path = chosen.home
@@ -50,20 +53,21 @@ def main() -> int:
         "chaos",
         master=chosen.master,
         log=home / "log",
-        state=home / "state",
+        state=chosen.state,
         conf={
             "spark.sql.shuffle.partitions": 2,
             "spark.python.daemon.module": "tests.chaos.daemon",
             # A JVM that runs for seconds is faster without the optimizing compiler.
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -Djava.io.tmpdir={home / 'tmp'}",
             "spark.local.dir": home / "tmp",
+            **({"spark.jars": s3a_jars()} if chosen.checkpoint.startswith("s3a://") else {}),
         },
     )
     java = spark._jvm
     assert java is not None
     control.write("pids.json", {"driver": os.getpid(), "jvm": java.java.lang.ProcessHandle.current().pid()})
     print(f"life {os.environ[f'{FOLDER}_LIFE']}: session after {time.monotonic() - began:.1f} s", flush=True)
-    run(spark, home, control)
+    run(spark, home, control, checkpoint=chosen.checkpoint)
     spark.stop()
     return 0
 

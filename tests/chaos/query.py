@@ -91,7 +91,7 @@ REFUSED_COLUMNS = pa.schema([(name, _TYPES[kind]) for name, kind in REFUSED_SCHE
 STATE_COLUMNS = pa.schema([(name, pa.int64()) for name in ("_key", "window", "n", "total", "_wake_at")])
 
 
-def start(spark: SparkSession, home: Path) -> StreamingQuery:
+def start(spark: SparkSession, home: Path, *, checkpoint: str) -> StreamingQuery:
     """Start the query from its checkpoint, if it has one."""
     orders = (
         spark.readStream.format("headwater")
@@ -106,7 +106,7 @@ def start(spark: SparkSession, home: Path) -> StreamingQuery:
         .writeStream.format("headwater")
         .option("log", str(home / "log"))
         .option("topic", BILLS)
-        .option("checkpointLocation", str(home / "checkpoint"))
+        .option("checkpointLocation", checkpoint)
         .start()
     )
 

@@ -93,6 +93,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--what", choices=[*SERIES, *WITHOUT_ORDERS, "all"], default="all", help="what to kill")
     parser.add_argument("--database", choices=KINDS, default="sqlite", help="what is captured")
+    parser.add_argument(
+        "--store", choices=("disk", "s3"), default="disk", help="where the query keeps its state and its checkpoint"
+    )
     parser.add_argument("--http", action="store_true", help="the workers of the queue reach it through a server")
     parser.add_argument("--kills", type=int, default=50, help="in each series")
     parser.add_argument("--seed", type=int, default=1, help="which series of kills, and which orders")
@@ -112,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
             series = WITHOUT_ORDERS[what]
             found += series(kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **others)
             continue
-        settings = {"kind": chosen.database} if what == "capture" else {}
+        settings = {"capture": {"kind": chosen.database}, "query": {"store": chosen.store}}.get(what, {})
         found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
     return 1 if found else 0
 

@@ -6,14 +6,20 @@ started again from the checkpoint.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
+from benchmarks.peer_servers import seaweedfs
+from benchmarks.s3a import s3a_jars
+from headwater.engine.state_folder import open_folder
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.testing import QUERY_CRASH_POINTS, SINK_CRASH_POINTS
@@ -65,15 +71,37 @@ def plan(*, kills: int, seed: int) -> list[Order]:
     return orders[:kills]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the query keeps its state, and Spark its checkpoint."""
+
+    state: str
+    checkpoint: str
+
+
+@contextmanager
+def places(home: Path, store: str) -> Iterator[Places]:
+    """Folders on this disk, or prefixes of an object store that runs meanwhile and is found by the environment."""
+    if store == "disk":
+        yield Places(state=str(home / "state"), checkpoint=str(home / "checkpoint"))
+        return
+    s3a_jars()  # fetched before the clock runs
+    with seaweedfs(home / "objects") as server:
+        os.environ |= server.environment | {"HEADWATER_STATE_CACHE_DIR": str(home / "copies")}
+        yield Places(state=f"s3://{server.bucket}/state", checkpoint=f"s3a://{server.bucket}/checkpoint")
+
+
 class Query(Child):
     """The child that runs the query, through all its lives."""
 
-    def __init__(self, home: Path, log: Log, *, master: str) -> None:
+    def __init__(self, home: Path, log: Log, *, master: str, places: Places) -> None:
         super().__init__(home, log)
         self.master = master
+        self.places = places
 
     def arguments(self) -> list[str]:
-        return ["-m", "tests.chaos.driver", str(self.home), "--master", self.master]
+        words = ["-m", "tests.chaos.driver", str(self.home), "--master", self.master]
+        return [*words, "--state", self.places.state, "--checkpoint", self.places.checkpoint]
 
     def progress(self) -> tuple[int, ...]:
         """The last batch that is in the output topic, -1 for none."""
@@ -81,9 +109,10 @@ class Query(Child):
         return (-1 if identity is None else self.log.committed_sequence(identity),)
 
     def query_id(self) -> str | None:
+        text = open_folder(self.places.checkpoint).read_text("metadata")
         try:
-            return str(orjson.loads((self.home / "checkpoint" / "metadata").read_bytes())["id"])
-        except (FileNotFoundError, orjson.JSONDecodeError):
+            return None if text is None else str(orjson.loads(text)["id"])
+        except orjson.JSONDecodeError:
             return None
 
     def has_caught_up(self) -> bool:
@@ -102,15 +131,16 @@ def run(
     *,
     seed: int,
     master: str = "local[2,4]",
+    store: str = "disk",
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Carry out all orders while the producer works, let the query catch up, and check what it wrote."""
     chance = random.Random(seed)
     began = time.monotonic()
-    with open_log(home / "log") as log:
+    with places(home, store) as chosen, open_log(home / "log") as log:
         log.create(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
         log.create(BILLS, BILLS_SCHEMA, partitions=3, key="user")
-        query = Query(home, log, master=master)
+        query = Query(home, log, master=master, places=chosen)
         try:
             with producing(log, seed=seed) as producer:
                 for order in orders:
@@ -128,7 +158,7 @@ def run(
             tally.seconds = time.monotonic() - began
         return check(
             log,
-            state=home / "state",
+            state=chosen.state,
             within_us=WITHIN_SECONDS * 1_000_000,
             window_us=WINDOW_US,
             late_by_us=LATE_BY_SECONDS * 1_000_000,

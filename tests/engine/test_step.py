@@ -134,7 +134,7 @@ def test_old_versions_and_merged_runs_are_cleaned_up(tmp_path: Path) -> None:
     assert len(names) < 40
 
 
-def test_a_state_can_live_behind_fsspec() -> None:
+def test_a_state_can_live_in_an_object_store() -> None:
     engine = PartitionEngine(contract(), open_folder("memory://state"), slot=0)
     run(engine, 0, table([("a", 1)]))
     assert run(engine, 1, table([("a", 2)])) == [{"user": "a", "total": 3}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,10 +11,12 @@ from headwater.cli.session import Session
 from headwater.cli.terminal.tables import Column, columns, counted, iso_time
 from headwater.units import format_bytes
 
-Folder = Annotated[Path, typer.Option("--state", help="The session's state folder.", metavar="FOLDER")]
+Folder = Annotated[
+    str, typer.Option("--state", help="The session's state folder, or `s3://bucket/prefix`.", metavar="FOLDER")
+]
 Query = Annotated[str, typer.Argument(help="The query's id, as `state list` shows it.", metavar="QUERY")]
 Operator = Annotated[str, typer.Argument(help="The operator's name.", metavar="OPERATOR")]
-STATE = Path(".headwater/state")
+STATE = ".headwater/state"
 
 
 COMMANDS = Noun("state", "The state of the operators of streaming queries.")

@@ -71,7 +71,7 @@ class FileClock:
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as they grow."""
 
-    def __init__(self, options: Options, schema: StructType, *, state: Path) -> None:
+    def __init__(self, options: Options, schema: StructType, *, state: str | Path) -> None:
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)
         self._state = state
@@ -250,8 +250,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         record_once(folder, f"source-{source}", {})
         if record.is_final:
             record_once(folder, f"final-{source}", {"batch": batch.number})
-        for old in folder.glob(f"time-{batch.number - BATCHES_KEPT}-{source}-*.json"):
-            old.unlink(missing_ok=True)
+        for old in folder.names(f"time-{batch.number - BATCHES_KEPT}-{source}-"):
+            folder.remove(old)
 
     def _tell_asked(self, part: Part, batch: MicroBatch) -> None:
         """Record which questions the operators of this batch answer."""
@@ -261,7 +261,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start, stop = ({str(number): offset for number, offset in one.items()} for one in part.asked)
             about = {"log": self._options.log, "topic": topic, "query": query, "start": start, "stop": stop}
             record_once(folder, name.format(batch.number), about)
-        (folder / f"{name.format(batch.number - BATCHES_KEPT)}.json").unlink(missing_ok=True)
+        folder.remove(f"{name.format(batch.number - BATCHES_KEPT)}.json")
 
     def _left(self, log: Log, part: Part, batch: MicroBatch | None) -> Part:
         """Cut a part to the offsets that retention has left, if the reader may skip; record what is skipped."""
@@ -417,7 +417,7 @@ class TopicReader(DataSourceReader):
         ends = {str(number): offset for number, offset in log.end_offsets(part.topic).items()}
         batch = current_batch()
         if batch is not None and self._options.state is not None:
-            folder = time_folder(Path(self._options.state), batch.query)
+            folder = time_folder(self._options.state, batch.query)
             ends = record_of_batch(folder, "table", batch.number, f"{self._options.source}-{part.topic}", ends)
         return int(ends.get(str(part.partition), 0))
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from headwater.engine import open_logs
-from headwater.engine.micro_batch import BATCHES_KEPT, MicroBatch, questions_of, recorded, time_folder
+from headwater.engine.micro_batch import BATCHES_KEPT, MicroBatch, questions_of, recorded, records_named, time_folder
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.embedded import local_log
@@ -247,7 +247,7 @@ def test_rows_that_expired_are_skipped_on_request_and_counted(expiring: Log, che
     checkpoint(plan(expiring, on_expired="skip"))
     assert len(ids(checkpoint)) == 1 + 2_001 - oldest
     folder = time_folder(expiring.home.parent / "state", checkpoint.query)
-    [record] = [json.loads(path.read_text()) for path in folder.glob("skipped-*.json")]
+    [record] = records_named(folder, "skipped-")
     assert record == {"start": 1, "stop": oldest}
 
 
@@ -318,7 +318,7 @@ def test_records_of_batches_long_past_are_removed(orders: Log, checkpoint: Check
     for number in (0, 1, BATCHES_KEPT):
         with in_task(MicroBatch(query="q", number=number)):
             list(reader.read(first))
-    names = {path.name.split("-")[1] for path in folder.glob("time-*.json")}
+    names = {name.split("-")[1] for name in folder.names("time-")}
     assert names == {"1", str(BATCHES_KEPT)}
     assert recorded(folder, "time-0") is None
 

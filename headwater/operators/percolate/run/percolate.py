@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,7 +32,7 @@ from headwater.engine.micro_batch import (
 )
 from headwater.engine.open_logs import shared_log
 from headwater.engine.spark_plan import STATE_SETTING, default_name
-from headwater.engine.state_folder import open_folder
+from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.time_metadata import carried_times
 from headwater.errors import ArgumentInvalid, ColumnUnknown
 from headwater.log import Log
@@ -317,10 +316,10 @@ class PercolateTask:
         """The processing time: of a batch that is done again, the same."""
         if batch is None:
             return self.now_us
-        known = batch_time_us(Path(self.state), batch)
+        known = batch_time_us(self.state, batch)
         if known is not None:
             return known
-        folder = time_folder(Path(self.state), batch.query)
+        folder = time_folder(self.state, batch.query)
         found = record_of_batch(folder, "percolate", batch.number, self.name, {"at_us": SystemClock().now_us()})
         return int(found["at_us"])
 
@@ -368,7 +367,7 @@ class PercolateTask:
         if batch is None:
             return dict(self.ends), {}
         ends = {str(number): offset for number, offset in log.end_offsets(source.topic).items()}
-        folder = time_folder(Path(self.state), batch.query)
+        folder = time_folder(self.state, batch.query)
         name = f"table-{batch.number}-{self.name}-queries"
         found = recorded(folder, name)
         if found is None:
@@ -376,12 +375,12 @@ class PercolateTask:
             found = record_of_batch(folder, "table", batch.number, f"{self.name}-queries", body)
         return _by_number(found["ends"]), _by_number(found["before"])
 
-    def _before(self, folder: Path, number: int) -> dict[str, int]:
+    def _before(self, folder: Folder, number: int) -> dict[str, int]:
         """The ends that the batch before has recorded."""
         found = recorded(folder, f"table-{number - 1}-{self.name}-queries")
         if found is None:
-            paths = folder.glob(f"table-*-{self.name}-queries.json")
-            earlier = [int(path.name.split("-")[1]) for path in paths]
+            ending = f"-{self.name}-queries.json"
+            earlier = [int(name.split("-")[1]) for name in folder.names("table-") if name.endswith(ending)]
             newest = max((one for one in earlier if one < number), default=None)
             found = recorded(folder, f"table-{newest}-{self.name}-queries") if newest is not None else None
         return dict(found["ends"]) if found is not None else {}

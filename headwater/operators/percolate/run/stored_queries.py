@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.engine.state_folder import Folder
+from headwater.engine.state_folder import SUFFIX, Folder, open_folder
 from headwater.errors import ColumnUnknown
 from headwater.log import Log
 from headwater.operators.errors import QueryInvalid
@@ -301,7 +301,7 @@ def costs(state: str | Path, name: str) -> list[QueryCost]:
     >>> costs("./nowhere", "alerts")
     []
     """
-    tables = list(_tables(Path(state), name))
+    tables = list(_tables(open_folder(state), name))
     if not tables:
         return []
     total = (
@@ -311,13 +311,13 @@ def costs(state: str | Path, name: str) -> list[QueryCost]:
     return [QueryCost(row["query_id"], *(row[f"{column}_sum"] for column in COSTS_SCHEMA.names[1:])) for row in rows]
 
 
-def _tables(state: Path, name: str) -> Iterator[pa.Table]:
-    for path in sorted(state.glob(f"*/{name}/{FOLDER}/*.arrow")):
-        try:
-            with pa.OSFile(str(path)) as source:
-                yield pa.ipc.open_file(source).read_all()
-        except FileNotFoundError:  # its worker was just about to replace it
-            continue
+def _tables(state: Folder, name: str) -> Iterator[pa.Table]:
+    for query in state.folders():
+        folder = state.within(query).within(name).within(FOLDER)
+        for file in folder.names():
+            table = folder.map_if_there(file.removesuffix(SUFFIX))
+            if table is not None:  # otherwise its worker was just about to replace it
+                yield table
 
 
 def _worker() -> str:
