@@ -107,6 +107,15 @@ DELIVERY_CRASH_POINTS = (
     "parquet.published",
 )
 
+#: Points of a transaction over a log and a database: which side has prepared and committed, and that of its resolution.
+TWO_PHASE_CRASH_POINTS = (
+    "two_phase.log_prepared",
+    "two_phase.prepared",
+    "two_phase.log_committed",
+    "two_phase.committed",
+    "two_phase.log_resolved",
+)
+
 #: Points of a piece of a capture: rows and position staged, appended, and acknowledged to the database.
 CAPTURE_CRASH_POINTS = ("capture.staged", "capture.appended", "capture.acknowledged")
 

@@ -1,4 +1,5 @@
-"""Writing Arrow rows to PostgreSQL: types, COPY, and the statements around it. Sinks and views share it.
+"""Writing to PostgreSQL: rows by COPY, which sinks and views share, and transactions over a log and a database."""
 
-The modules are imported by name, for `writer` needs the package `psycopg` and `copy` does not.
-"""
+from headwater.postgres.two_phase import Resolved, TransactionsDiverged, TwoPhaseCommit, TwoPhaseTransaction
+
+__all__ = ["Resolved", "TransactionsDiverged", "TwoPhaseCommit", "TwoPhaseTransaction"]

@@ -35,6 +35,7 @@ from headwater.faults import (
     SOURCING_CRASH_POINTS,
     TAIL_CRASH_POINTS,
     TARGET_CRASH_POINTS,
+    TWO_PHASE_CRASH_POINTS,
     VIEW_CRASH_POINTS,
     WEBHOOK_CRASH_POINTS,
     install,
@@ -59,6 +60,7 @@ ALL_POINTS: tuple[str, ...] = (
     *ERASURE_CRASH_POINTS,
     *MIRROR_CRASH_POINTS,
     *RESCALE_CRASH_POINTS,
+    *TWO_PHASE_CRASH_POINTS,
 )
 _COUNTER = struct.Struct("<Q")
 

@@ -22,6 +22,7 @@ from headwater.faults import (
     SOURCING_CRASH_POINTS,
     TAIL_CRASH_POINTS,
     TARGET_CRASH_POINTS,
+    TWO_PHASE_CRASH_POINTS,
     WEBHOOK_CRASH_POINTS,
 )
 from tests.chaos.kills import VICTIMS, Control, Order
@@ -57,6 +58,7 @@ def test_production_code_passes_the_points_of_the_lists_and_no_others() -> None:
         ERASURE_CRASH_POINTS,
         TAIL_CRASH_POINTS,
         TARGET_CRASH_POINTS,
+        TWO_PHASE_CRASH_POINTS,
         WEBHOOK_CRASH_POINTS,
     )
     assert set(points_in_source()) == {point for points in lists for point in points}
