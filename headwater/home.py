@@ -1,6 +1,6 @@
 """The folder on this machine for files that belong to a log but are not rows of it: homes of apps, tokens, locks, views.
 
-For a log in a folder it is that folder. For a remote log it is a folder of the user, named after the log's address.
+For a log in a folder it is that folder. For any other log it is a folder of the user, named after the log's address.
 """
 
 from __future__ import annotations
@@ -10,8 +10,17 @@ from pathlib import Path
 
 
 def is_remote(address: str | Path) -> bool:
-    """Whether an address is that of a server, not a folder."""
+    """Whether an address is not that of a folder, but of a server or a cluster."""
     return "://" in str(address)
+
+
+def is_server(address: str | Path) -> bool:
+    """Whether an address is that of a server of Headwater, which has the log's folder and does what only one process may.
+
+    >>> is_server("https://log.example.org"), is_server("kafka://one:9092"), is_server("data")
+    (True, False, False)
+    """
+    return str(address).startswith(("http://", "https://"))
 
 
 def absolute_address(address: str | Path) -> str:

@@ -34,7 +34,7 @@ from headwater.alerts.time_limit import TimeLimit
 from headwater.errors import HeadwaterError, Overdue
 from headwater.faults import reach
 from headwater.filelock import LeaderLock, is_locked
-from headwater.home import is_remote
+from headwater.home import is_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,7 +169,7 @@ class Watcher:
 
     def is_watched(self) -> bool:
         """Whether any process evaluates the rules of this log."""
-        return is_remote(self._log.address) or is_locked(self._leader_lock.path)
+        return is_server(self._log.address) or is_locked(self._leader_lock.path)
 
     @property
     def looked_us(self) -> int | None:
@@ -331,7 +331,7 @@ class Watcher:
 
         The rules of a remote log are evaluated by its own server.
         """
-        if self._thread is None and not self._log.read_only and not is_remote(self._log.address):
+        if self._thread is None and not self._log.read_only and not is_server(self._log.address):
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name="headwater-alerts", daemon=True)
             self._thread.start()

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli.session import Session, is_server
+from headwater.cli.session import Session
 from headwater.errors import ArgumentInvalid, NotPossible
+from headwater.home import is_server
 
 if TYPE_CHECKING:
     from headwater.log import Log

@@ -21,6 +21,7 @@ from headwater.cli.terminal.streams import data_stream, is_terminal, painted, wa
 from headwater.cli.terminal.tables import Column, table
 from headwater.config import Config
 from headwater.errors import ArgumentInvalid
+from headwater.home import is_remote, is_server
 
 if TYPE_CHECKING:
     from headwater.log import Log
@@ -221,13 +222,9 @@ def _record(answer: object, facts: Record) -> Record:
     return {**to_json(answer), **facts}
 
 
-def is_server(address: str) -> bool:
-    return address.startswith(("http://", "https://"))
-
-
 def refuse_server(address: str) -> None:
-    """Raise if the address is that of a server: the command works on the log's files."""
-    if is_server(address):
+    """Raise if the address is that of a server or a cluster: the command works on the log's files."""
+    if is_remote(address):
         expected = "the folder of the log: this command works on its files, so run it on the machine that has them"
         raise ArgumentInvalid(name="--log", value=address, expected=expected)
 

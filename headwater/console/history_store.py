@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headwater.filelock import LeaderLock
-from headwater.home import is_remote
+from headwater.home import is_server
 from headwater.log import Retention, Topic
 from headwater.schema import parse_schema
 from headwater.units import HOUR, MIB
@@ -61,7 +61,7 @@ class HistoryStore:
     def save(self, series: Mapping[Key, Sequence[tuple[float, float]]], *, now: float, last: bool = False) -> None:
         """Write a round if one is due, or in any case (`last`). Only one process writes."""
         is_due = last or now - self._saved_at >= ROUND_SECONDS
-        if not is_due or self._log.read_only or is_remote(self._log.address) or not self._lock.acquire():
+        if not is_due or self._log.read_only or is_server(self._log.address) or not self._lock.acquire():
             return
         is_whole = now - self._whole_at >= WHOLE_SECONDS
         values = dict(self._values(series))

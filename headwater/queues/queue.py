@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible, Overdue, did_you_mean
 from headwater.filelock import LeaderLock
-from headwater.home import is_remote
+from headwater.home import is_remote, is_server
 from headwater.log import Log
 from headwater.log.dead_letters import Selection
 from headwater.log.embedded import local_log
@@ -447,7 +447,7 @@ def open_queue(
     if is_remote(log.address):
         raise NotPossible(
             why="This process does not have the folder of the log, where leases of its queues are",
-            instead="Ask the server of the log",
+            instead="Ask the server of the log" if is_server(log.address) else "Put the queue into a log in a folder",
         )
     check_name("queue", name)
     check_name("group", group)
