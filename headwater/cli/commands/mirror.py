@@ -65,7 +65,7 @@ def mirror(
     session.show(done)
     session.say(
         f"{counted(done.rows, 'row')} of {counted(done.topics, 'topic')} copied to {target}."
-        + (f" {counted(done.left, 'row')} left: the same command goes on with them." if done.left else "")
+        + (f" About {counted(done.left, 'row')} left: the same command goes on with them." if done.left else "")
     )
 
 

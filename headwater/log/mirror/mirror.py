@@ -47,7 +47,10 @@ _ALTERED = tuple(TopicChanges.__annotations__)
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorProgress:
-    """How far a mirror is: the rows that this run has copied, and the offsets that are left in the source."""
+    """How far a mirror is: the rows that this run has copied, and how many are left in the source.
+
+    Where offsets have gaps, as in frames on Kafka, what is left is estimated by the rows that were copied.
+    """
 
     topics: int
     rows: int
@@ -155,6 +158,8 @@ class Mirror:
         self._epoch: int | None = None
         self._sequence = 0
         self._rows = 0
+        #: The offsets of the source that this run has copied: as many as rows, unless they have gaps.
+        self._passed = 0
 
     def run(self, *, follow: bool = False, stop: threading.Event | None = None) -> MirrorProgress:
         """Copy what there is; with `follow` also what comes, until `stop` is set."""
@@ -181,6 +186,8 @@ class Mirror:
             with contextlib.suppress(NotFound):
                 ends = self._source.end_offsets(name)
                 left += sum(max(0, ends[number] - offset) for number, offset in self._offsets(topic).items())
+        if left and self._passed:
+            left = max(1, round(left * self._rows / self._passed))
         return MirrorProgress(topics=len(self._topics), rows=self._rows, left=left)
 
     def _report(self) -> None:
@@ -354,6 +361,7 @@ class Mirror:
             end = self._end(piece, appended)
             piece.partition.target_next = piece.partition.copied_next = end
             self._rows += piece.rows
+            self._passed += copy.offset_next - copy.offset
 
     def _end(self, piece: _Piece, appended: dict[str, Appended]) -> int:
         """Where a partition of the target ends after a transaction."""
