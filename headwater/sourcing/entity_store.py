@@ -6,7 +6,7 @@ Invariants:
 - A writer holds the lock, so that commands of all processes are decided one after the other. Rows are appended on the
   condition that the partition ends at `_next`; otherwise the rows in between are applied, and the batch is decided again.
 - The lock is released before the disk confirms the rows, so that processes share a sync: a command is decided on rows that
-  wait for the disk, and its own rows are confirmed with them. The threads of a process take turns: one decides the
+  wait for the disk, and its own rows are confirmed with them. Of the threads of a process one leads: it decides the
   commands of all that wait, and waits for the disk for all of them. No caller is told of rows that are not confirmed.
 """
 
@@ -38,12 +38,16 @@ BATCH_MAX = 8192
 
 
 class _Job:
-    """Commands of one caller, decided by the thread that holds the lock."""
+    """A command of one thread, decided by the thread that leads."""
 
-    def __init__(self, requests: Sequence[CommandRequest]) -> None:
-        self.requests = requests
-        self.decisions: list[Decision] | None = None
+    def __init__(self, request: CommandRequest) -> None:
+        self.request = request
+        self.decision: Decision | None = None
         self.error: BaseException | None = None
+        #: Released when the job is done, or when its thread is to lead.
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.leads = False
 
 
 class EntityStore(PartitionEvents):
@@ -71,7 +75,8 @@ class EntityStore(PartitionEvents):
         self._cached_max, self._snapshot_events = entities_cached_max, None if is_hidden else snapshot_events
         self._jobs: list[_Job] = []
         self._jobs_lock = threading.Lock()
-        self._turn = threading.Lock()
+        #: Whether a thread leads: others leave their jobs to it.
+        self._is_led = False
         self._files = local_log(log)
         self._written = WrittenEvents(self._files, topic, partition)
         self._schema_version = log.topic(topic).schema_version
@@ -85,52 +90,83 @@ class EntityStore(PartitionEvents):
 
         Commands of threads that come while another thread waits for the disk are decided together.
         """
-        job = self._add_job([request])
-        with self._turn:
-            [decision] = self._done(job)
-            self.confirm(self._next)
-        return decision
+        job = _Job(request)
+        with self._jobs_lock:
+            self._jobs.append(job)
+            if not self._is_led:
+                self._pass_on()
+        try:
+            job.wake.acquire()
+            if job.leads:
+                self._lead(job)
+        except BaseException:
+            self._abandon(job)
+            raise
+        if job.error is not None:
+            raise job.error
+        assert job.decision is not None
+        return job.decision
 
     def submit(self, requests: Sequence[CommandRequest]) -> list[Decision]:
         """Decide commands and append their events. They are durable after `confirm`."""
-        return self._done(self._add_job(requests))
+        with self._memory:
+            return self._run(requests)
 
     def confirm(self, offset_next: int) -> None:
         if self._durable < offset_next:
             self._files.sync_to(self.topic, self.partition, offset_next)
             self._durable = max(self._durable, offset_next)
 
-    def _add_job(self, requests: Sequence[CommandRequest]) -> _Job:
-        job = _Job(requests)
+    def _lead(self, leader: _Job) -> None:
+        """Do the jobs of all threads, and let a thread lead that has come meanwhile."""
         with self._jobs_lock:
-            self._jobs.append(job)
-        return job
-
-    def _done(self, job: _Job) -> list[Decision]:
-        """The decisions of a job, which this or another thread has decided with all that wait."""
-        with self._memory:
-            if job.decisions is None and job.error is None:
-                with self._jobs_lock:
-                    jobs, self._jobs = self._jobs, []
-                self._work(jobs)
-        if job.error is not None:
-            raise job.error
-        assert job.decisions is not None
-        return job.decisions
-
-    def _work(self, jobs: list[_Job]) -> None:
-        """Decide the commands of all waiting threads in one batch. If that fails, each in one of its own."""
+            jobs, self._jobs = self._jobs, []
         try:
-            decisions = iter(self._run([request for job in jobs for request in job.requests]))
-            for job in jobs:
-                job.decisions = [next(decisions) for _ in job.requests]
+            with self._memory:
+                self._work(jobs)
+                end = self._next
+            self.confirm(end)
         except BaseException as error:
-            if len(jobs) == 1 or not isinstance(error, HeadwaterError):
-                for job in jobs:
-                    job.error = error
+            for job in jobs:
+                job.error = job.error or error
+        finally:
+            with self._jobs_lock:
+                leader.leads = False
+                self._pass_on()
+            for job in jobs:
+                if job is not leader:
+                    job.wake.release()
+
+    def _pass_on(self) -> None:
+        """Let the thread lead that has waited longest. The caller holds the lock of the jobs."""
+        heir = self._jobs[0] if self._jobs else None
+        self._is_led = heir is not None
+        if heir is not None:
+            heir.leads = True
+            heir.wake.release()
+
+    def _abandon(self, job: _Job) -> None:
+        """The thread of a job was interrupted: another one leads in its place."""
+        with self._jobs_lock:
+            if job in self._jobs:
+                self._jobs.remove(job)
+            if job.leads:
+                job.leads = False
+                self._pass_on()
+
+    def _work(self, jobs: Sequence[_Job]) -> None:
+        """Decide commands in one batch. If that fails, each in one of its own."""
+        try:
+            decisions = self._run([job.request for job in jobs])
+        except HeadwaterError as error:
+            if len(jobs) == 1:
+                jobs[0].error = error
                 return
             for job in jobs:
                 self._work([job])
+        else:
+            for job, decision in zip(jobs, decisions, strict=True):
+                job.decision = decision
 
     def _run(self, requests: Sequence[CommandRequest]) -> list[Decision]:
         decisions = []

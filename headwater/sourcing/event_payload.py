@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.sourcing.event_rows import SCHEMA, EventRow, to_batch
+from headwater.sourcing.event_rows import SCHEMA, EventRow
 
 #: With more rows Arrow is as fast.
 ROWS_MAX = 32
@@ -133,8 +133,9 @@ class _Sample:
     of the places of their fields."""
 
     def __init__(self) -> None:
-        row = EventRow("", 0, "", 0, "", 0)
-        message = to_batch([row]).serialize().to_pybytes()
+        # Not made of Python's values: Arrow would import pandas at the first command of a process.
+        nulls = [pa.nulls(1, field.type) for field in SCHEMA]
+        message = pa.RecordBatch.from_arrays(nulls, schema=SCHEMA).serialize().to_pybytes()
         self._bytes = message[: 8 + struct.unpack_from("<i", message, 4)[0]]
         root = 8 + self._unsigned(8)
         batch = self._behind(self._field(root, 2))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -11,9 +14,11 @@ import headwater as hw
 from headwater.clock import ManualClock
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log import Log
+from headwater.log.errors import SyncFailed
 from headwater.sourcing import CommandRejected, CommandRequest, VersionConflict
 from headwater.sourcing.errors import CommandUnknown, HistoryBroken, NotEntities
 from headwater.sourcing.event_rows import SCHEMA
+from tests.conditions import until
 from tests.sourcing.account import (
     DECIDER,
     Account,
@@ -145,6 +150,54 @@ def test_threads_lose_no_command(accounts: Accounts) -> None:
     for thread in threads:
         thread.join()
     assert accounts.load("a").version == accounts.load("a").state.balance == 80
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_holds_no_other_up(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = accounts.store_of("a")
+    syncing, go_on = threading.Event(), threading.Event()
+    sync = os.fdatasync
+
+    def slow_sync(file: int) -> None:
+        syncing.set()
+        assert go_on.wait(30)
+        sync(file)
+
+    def interrupt() -> None:
+        until(lambda: len(store._jobs) == 2, "two threads wait for the first")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    monkeypatch.setattr("os.fdatasync", slow_sync)
+    others = [threading.Thread(target=accounts.send, args=("a", Deposit(number))) for number in (1, 2)]
+    others[0].start()
+    assert syncing.wait(30)
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        others[1].start()
+        accounts.send("a", Deposit(4))
+    go_on.set()
+    for thread in (*others, interrupter):
+        thread.join(30)
+    assert accounts.send("a", Deposit(8)).version == 3
+    assert accounts.load("a").state.movements == (1, 2, 8)
+
+
+def test_an_error_of_the_disk_reaches_all_whose_commands_wait_for_it(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fdatasync
+    accounts.send("a", Deposit(1))
+
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", failing)
+    with pytest.raises(SyncFailed):
+        accounts.send("a", Deposit(1))
+    monkeypatch.setattr("os.fdatasync", sync)
+    assert accounts.send("a", Deposit(2)).version == 3  # the one before is stored, too
 
 
 def test_an_entity_can_be_seen_as_it_was(clock: ManualClock, accounts: Accounts) -> None:
