@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import Bench, Result, Sample, Stopwatch, median_rate
-from benchmarks.sourcing.clients import PEER, Client, Eventsourcing, Headwater
+from benchmarks.sourcing.clients import SQLITE, Client, Eventsourcing, Headwater
 
 EVENTS = 1_000
 
@@ -21,8 +21,8 @@ def load(bench: Bench) -> list[Result]:
             samples = bench.interleave(name, turns, rounds=bench.size(5, 1))
             for client in clients.values():
                 client.close()
-        ours, peer = (1e6 / median_rate(samples[subject]) for subject in ("ours", PEER))
-        results.append(Result(name=name, value=ours, unit="µs", peer=PEER, peer_value=peer))
+        ours, peer = (1e6 / median_rate(samples[subject]) for subject in ("ours", SQLITE))
+        results.append(Result(name=name, value=ours, unit="µs", peer=SQLITE, peer_value=peer))
     return results
 
 
@@ -42,7 +42,7 @@ def _filled(folder: Path, *, snapshots: bool) -> dict[str, Client]:
     theirs.close()
     return {
         "ours": Headwater(folder, cached_max=1, snapshot_events=events),
-        PEER: Eventsourcing(folder, cached=False, snapshots=snapshots),
+        SQLITE: Eventsourcing(folder, cached=False, snapshots=snapshots),
     }
 
 
