@@ -1,6 +1,6 @@
 """Kill the processes of a queue's workers, and compare what they did with what a queue promises.
 
-Sixteen workers in four processes process messages of twenty keys. Half of the kills come from outside at a random time,
+Sixteen workers in four processes process messages of twenty keys, and scheduled ones without a key. Half of the kills come from outside at a random time,
 the others at a crash point of the log or the queue. Each worker writes what it does to a file: a line before it processes a
 message, and one when the acknowledgement, or the rejection, has returned.
 
@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,9 @@ POINTS = (*QUEUE_CRASH_POINTS, "append.written", "append.half", "sync.synced", "
 MESSAGES_PER_KILL = 24
 #: Each message with this remainder is rejected.
 BAD = 7
+#: Each message with the last remainder has no key, and is scheduled.
+SCHEDULED = 6
+DELAY_SECONDS = 1.5
 DONE_SECONDS_MAX = 120.0
 #: How long a worker over HTTP holds a message: nothing else tells the server that it was killed.
 LEASE_SECONDS = 5
@@ -64,8 +67,12 @@ class Verdict:
         return f"{self.messages} messages, processed {self.processed} times, {len(self.problems)} problems"
 
 
-def check(lines: Iterable[Line], *, messages: int, dead: Counter[int]) -> Verdict:
-    """Compare what the workers wrote with the promises of a queue that keeps the order per key."""
+def is_scheduled(number: int) -> bool:
+    return number % SCHEDULED == SCHEDULED - 1
+
+
+def check(lines: Iterable[Line], *, messages: int, dead: Counter[int], due: Mapping[int, int]) -> Verdict:
+    """Compare what the workers wrote with the promises of a queue that keeps the order per key. `due` has the earliest times."""
     verdict = Verdict(messages)
     begun: Counter[int] = Counter()
     ended: set[int] = set()
@@ -77,6 +84,10 @@ def check(lines: Iterable[Line], *, messages: int, dead: Counter[int]) -> Verdic
         begun[line.number] += 1
         if line.number in ended:
             verdict.problems.append(f"message {line.number} was delivered after its end")
+        if line.at < due.get(line.number, 0):
+            verdict.problems.append(f"message {line.number} came before its time")
+        if is_scheduled(line.number):
+            continue
         key = line.number % KEYS
         if line.number < latest.get(key, -1):
             verdict.problems.append(f"message {line.number} came after {latest[key]} of the same key")
@@ -162,11 +173,14 @@ def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None
             deduplicate="1 day" if http else None,
         )
         processes = Processes(home, random.Random(seed), http=http)
-        number = 0
+        number, due = 0, dict[int, int]()
         try:
             putter = stack.enter_context(_opened(processes.address)) if http else queue
             while processes.killed.total() < kills:
-                _put(putter, range(number, number + MESSAGES_PER_KILL), processes)
+                numbers = range(number, number + MESSAGES_PER_KILL)
+                earliest = time.monotonic_ns() + int(DELAY_SECONDS * 1e9)
+                due |= {each: earliest for each in numbers if is_scheduled(each)}
+                _put(putter, numbers, processes)
                 number += MESSAGES_PER_KILL
                 processes.kill_one()
                 say(f"kill {processes.killed.total()}: {queue.stats().length} messages left")
@@ -175,7 +189,7 @@ def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None
             processes.close()
         letters = Counter(int(row["row"].split('"body":"')[1].split('"')[0]) for row in log.read("jobs.dlq").rows())
         queue.close()
-    verdict = check(_lines(home), messages=number, dead=letters)
+    verdict = check(_lines(home), messages=number, dead=letters, due=due)
     problems += verdict.problems
     print(f"queue{' over HTTP' if http else ''}: killed {dict(processes.killed)}; {verdict}")
     for problem in problems[:20]:
@@ -189,7 +203,12 @@ def kill_workers(*, kills: int, seed: int, keep: bool, say: Callable[[str], None
 
 def _put(queue: WorkQueue, numbers: range, processes: Processes) -> None:
     """Put messages once, however often the server is killed meanwhile: each has an id."""
-    messages = [Outgoing(body=each, key=str(each % KEYS), id=str(each)) for each in numbers]
+    messages = [
+        Outgoing(body=each, id=str(each), delay=DELAY_SECONDS)
+        if is_scheduled(each)
+        else Outgoing(body=each, key=str(each % KEYS), id=str(each))
+        for each in numbers
+    ]
     while True:
         try:
             queue.put_many(messages)

@@ -13,7 +13,11 @@ GOOD = [Line(number * 10 + step, what, number) for number in range(2) for step, 
 
 
 def test_each_message_once_is_good() -> None:
-    assert not check(GOOD, messages=2, dead=Counter([0])).problems
+    assert not check(GOOD, messages=2, dead=Counter([0]), due={1: 10}).problems
+
+
+def test_a_message_before_its_time_is_found() -> None:
+    assert check(GOOD, messages=2, dead=Counter([0]), due={1: 11}).problems
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,7 @@ def test_each_message_once_is_good() -> None:
 )
 def test_the_checker_finds_what_is_wrong(lines: list[Line], messages: int, dead: list[int]) -> None:
     assert BAD > 2
-    assert check(lines, messages=messages, dead=Counter(dead)).problems
+    assert check(lines, messages=messages, dead=Counter(dead), due={}).problems
 
 
 @pytest.mark.process
