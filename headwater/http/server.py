@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config import Config
-from headwater.connections import bounded_protocol
+from headwater.connections import bounded_protocol, connections_allowed
 from headwater.errors import ArgumentInvalid, InUse, NotPossible
 from headwater.services.settings import Settings
 from headwater.services.tokens import Tokens
@@ -103,9 +103,12 @@ def server_of(app: FastAPI, address: Address) -> uvicorn.Server:
     secure: dict[str, Any] = {}
     if address.certificate is not None:
         secure = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
+    settings: Settings = app.state.service.settings
     config = uvicorn.Config(
         app,
-        http=bounded_protocol(head_seconds=app.state.service.settings.head_seconds_max),
+        http=bounded_protocol(
+            head_seconds=settings.head_seconds_max, connections_max=connections_allowed(settings.connections_max)
+        ),
         log_level="error",
         access_log=False,
         server_header=False,

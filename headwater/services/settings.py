@@ -33,6 +33,8 @@ class Settings:
     statement_bytes_max: int = 256 * MIB
     #: Statements that run at once, each in a process of its own; others wait.
     statements_max: int = 4
+    #: Connections that are open at once, and as the process may open files; a further one is closed at once.
+    connections_max: int = 10_000
     #: How long the head of a request may take to arrive; then its connection is closed.
     head_seconds_max: float = 20.0
     #: How long the body of a request may take, and one second more for each 500 bytes of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import ipaddress
 import socket
@@ -106,6 +107,21 @@ def test_a_connection_whose_request_does_not_come_is_closed(log: Log, sent: byte
     with served(log, Address(port=0), settings=Settings(head_seconds_max=0.1)) as address, connected(address) as client:
         client.sendall(sent)
         assert client.recv(1_000) == b""
+
+
+def test_a_connection_beyond_the_bound_is_closed_and_others_are_served(log: Log) -> None:
+    whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with served(log, Address(port=0), settings=Settings(connections_max=2)) as address:
+        kept = [connected(address), connected(address)]
+        for client in kept:  # they are known when they are answered
+            client.sendall(whole)
+            assert client.recv(1_000).startswith(b"HTTP/1.1 200")
+        with connected(address) as third, contextlib.suppress(ConnectionResetError):
+            assert third.recv(1_000) == b""
+        kept.pop().close()
+        kept[0].sendall(whole)
+        assert kept[0].recv(1_000).startswith(b"HTTP/1.1 200")
+        kept[0].close()
 
 
 def test_the_second_request_of_a_connection_has_the_same_time(log: Log) -> None:
