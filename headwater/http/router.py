@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import orjson
@@ -21,6 +22,8 @@ from headwater.services.route import ARROW_PARAMETER, JSON, LOCAL_ONLY, Paramete
 S = TypeVar("S", bound=Service)
 #: Parameters with which a call may wait: it takes a thread of those for waiting calls.
 WAITS = frozenset({"wait_seconds", "at_least"})
+#: The status of an answer that no client gets, as servers log it.
+CLIENT_CLOSED = 499
 _TABLE = {
     JSON: {"schema": {"type": "object"}},
     ARROW: {"schema": {"type": "string", "format": "binary"}},
@@ -36,6 +39,27 @@ def caller_of(request: Request) -> Caller:
 def not_audited(request: Request) -> None:
     """Keep the guard from auditing a request: its service does, or it is one of rows, which the log has."""
     request.state.is_audited = True
+
+
+# Any, here and below: the answer of a method.
+async def while_connected(request: Request, call: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The answer of a call that waits; nothing if its client has disconnected: then the call is cancelled."""
+    answer = asyncio.ensure_future(call)
+    left = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            answer.cancel()
+            await asyncio.wait({answer})
+        return [] if answer.cancelled() else [answer.result()]
+    finally:
+        left.cancel()
+        answer.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 # Any: arguments of FastAPI's router.
@@ -80,14 +104,15 @@ def _endpoint(
             getattr(service_of(kind, host, request), route.served_by or name), **route.arguments(body, texts)
         )
         if inspect.iscoroutinefunction(call.func):
-            return _response(request, route, await call())
+            answers = await while_connected(request, call())
+            return _response(request, route, answers[0]) if answers else Response(status_code=CLIENT_CLOSED)
         waits = any(body.get(one) or texts.get(one) for one in WAITS)
         return await host.run(lambda: _response(request, route, call()), waits=waits)
 
     return endpoint
 
 
-# Any: the answer of a method; and JSON, here and below.
+# Any: JSON, too.
 def _response(request: Request, route: Route, answer: Any) -> Response:
     if route.answer is type(None):
         return Response(status_code=204)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headwater.errors import LogError
@@ -152,11 +154,22 @@ class Host:
 
         return anyio.CapacityLimiter(WAITING_MAX)
 
-    async def run(self, work: Callable[[], T], *, waits: bool = False) -> T:
-        """Run work that may touch the disk, or wait, in a thread: away from the event loop."""
+    async def run(self, work: Callable[[], T], *, waits: bool = False, undo: Callable[[T], object] | None = None) -> T:
+        """Run work that may touch the disk, or wait, in a thread: away from the event loop.
+
+        A thread cannot be cancelled: if the caller is, `undo` gets what the work returns, if it is given.
+        """
         import anyio.to_thread
 
-        return await anyio.to_thread.run_sync(work, limiter=self._waiting if waits else self._workers)
+        limiter = self._waiting if waits else self._workers
+        running = asyncio.ensure_future(anyio.to_thread.run_sync(work, limiter=limiter))
+        try:
+            return await (running if undo is None else asyncio.shield(running))
+        except asyncio.CancelledError:
+            if undo is not None:
+                undoing = partial(undo, await running)
+                await anyio.to_thread.run_sync(undoing, limiter=limiter)
+            raise
 
     def seconds(self, wanted: float) -> float:
         """How long a call may wait: as long as it wants to, up to the bound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from headwater.log.topic_rules import check_name
 from headwater.queues import (
     Binding,
     Exchange,
+    LeaseLost,
     Message,
     Outgoing,
     QueueConfig,
@@ -305,7 +307,9 @@ class Queues(Service):
     ) -> TakenMessage:
         """The same as `request`, without a thread for each caller that waits."""
         self.caller.require("write", queue)
-        reply_to = await self.host.run(partial(self._begin_request, queue, message, wait_seconds))
+        reply_to = await self.host.run(
+            partial(self._begin_request, queue, message, wait_seconds), undo=partial(delete_queue, self.log)
+        )
         try:
             found = await self._take_in_event_loop(wait_seconds, reply_to, 1, "default", None, None)
             return _reply_in(found, queue, wait_seconds)
@@ -496,11 +500,19 @@ class Queues(Service):
     ) -> list[TakenMessage]:
         deadline = time.monotonic() + self.host.seconds(wait_seconds)
         while True:
-            messages, idle = await self.host.run(partial(self._take, queue, n, group, consumer, lease))
+            messages, idle = await self.host.run(
+                partial(self._take, queue, n, group, consumer, lease),
+                undo=lambda taken: self._release(queue, group, taken[0]),
+            )
             seconds = self._pause(idle, deadline)
             if messages or seconds <= 0 or self.host.closing:
                 return messages
             await wait_for(self.host, WaitFor(topics=_behind(queue, idle)), seconds=seconds)
+
+    def _release(self, queue: str, group: str, messages: Sequence[TakenMessage]) -> None:
+        """Return messages that were taken for a client that has disconnected."""
+        with self._open.use(queue, group) as opened, suppress(LeaseLost):
+            opened.release(*(message.receipt for message in messages))
 
     def _begin_request(self, queue: str, message: NewMessage, wait_seconds: float) -> str:
         """Put a request; return the name of the queue that its reply comes over."""
