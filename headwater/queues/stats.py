@@ -6,12 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headwater.log import Log
 from headwater.log.errors import OffsetExpired
 from headwater.queues.message import Message, Place, Stored, decode
 
 if TYPE_CHECKING:
     from headwater.queues.queue import Queue
+
+#: Rows behind the cursor of a partition that are looked at, because no worker has come to them; those after them count as waiting.
+LOOK_ROWS_MAX = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +26,7 @@ class QueueStats:
 
     queue: str
     group: str
-    #: Messages that can be delivered now.
+    #: Messages that can be delivered now, and all of those that are too far behind the cursor to be looked at (`LOOK_ROWS_MAX`).
     waiting: int
     scheduled: int
     in_flight: int
@@ -60,24 +66,45 @@ def stats_of(log: Log, queue: Queue) -> QueueStats:
         consumers = len(queue.state.consumers(index))
         first = index.first_ready(now_us)
         ends = log.end_offsets(queue.topic)
-    places = [Place(each, cursors[each]) for each in ends if cursors[each] < ends[each]]
-    ages = [
-        now_us - stored.message.put_at_us
-        for place in [*places, *([] if first is None else [first])]
-        for stored in rows_of(log, queue, place, 1)
-    ]
+        done = {each: index.done_between(each, start, start + LOOK_ROWS_MAX) for each, start in cursors.items()}
+    behind = [_behind(log, queue, Place(each, cursors[each]), ends[each], done[each], now_us) for each in ends]
+    later = sum(count for count, _ in behind)
+    puts = [put_us for _, put_us in behind if put_us is not None]
+    if first is not None:
+        puts += [stored.message.put_at_us for stored in rows_of(log, queue, first, 1)]
     return QueueStats(
         queue=queue.name,
         group=queue.group,
-        waiting=ready - ahead + sum(ends[each] - cursors[each] for each in ends),
-        scheduled=scheduled,
+        waiting=ready - ahead + sum(ends[each] - cursors[each] for each in ends) - later,
+        scheduled=scheduled + later,
         in_flight=in_flight,
         blocked=blocked,
         consumers=consumers,
-        oldest_seconds=max(ages) / 1_000_000 if ages else None,
+        oldest_seconds=(now_us - min(puts)) / 1_000_000 if puts else None,
         paused=paused,
         **counters,
     )
+
+
+def _behind(log: Log, queue: Queue, place: Place, end: int, done: set[int], now_us: int) -> tuple[int, int | None]:
+    """Of messages that no worker has come to: how many are scheduled, and when the first of the others was put."""
+    later, put_us = 0, None
+    stop = min(end, place.offset + LOOK_ROWS_MAX)
+    if place.offset >= stop:
+        return later, put_us
+    columns = ["deliver_at", "_appended_at", "_offset"]
+    with suppress(OffsetExpired):
+        for batch in log.read_range(queue.topic, place.partition, start=place.offset, stop=stop, columns=columns):
+            due, put, offsets = (batch.data.column(name).cast(pa.int64()) for name in columns)
+            is_later = pc.greater(due, now_us).fill_null(False)
+            is_waiting = pc.invert(is_later)
+            if done:
+                is_left = pc.invert(pc.is_in(offsets, pa.array(done, pa.int64())))
+                is_later, is_waiting = pc.and_(is_later, is_left), pc.and_(is_waiting, is_left)
+            later += pc.sum(is_later).as_py() or 0
+            if put_us is None:
+                put_us = pc.min(pc.if_else(is_waiting, put, None)).as_py()
+    return later, put_us
 
 
 def next_messages(log: Log, queue: Queue, n: int) -> list[Message]:

@@ -354,6 +354,18 @@ def test_peek_shows_messages_without_a_lease(log: Log) -> None:
     assert queue.stats().waiting == 2
 
 
+def test_what_is_scheduled_does_not_wait_though_no_worker_has_come_to_it(log: Log, clock: ManualClock) -> None:
+    queue = log.queue("jobs")
+    queue.put_many([Outgoing(body=number, delay=None if number == 2 else "1 minute") for number in range(5)])
+    clock.advance(seconds=5)
+    stats = queue.stats()
+    assert (stats.waiting, stats.scheduled, stats.oldest_seconds) == (1, 4, 5.0)
+    [queue.ack(message) for message in queue.take(9)]
+    assert (queue.stats().waiting, queue.stats().scheduled, queue.stats().oldest_seconds) == (0, 4, None)
+    clock.advance(seconds=60)
+    assert (queue.stats().waiting, queue.stats().oldest_seconds) == (4, 65.0)
+
+
 def test_stats_say_how_old_the_oldest_message_is(log: Log, clock: ManualClock) -> None:
     queue = log.queue("jobs")
     queue.put(1)
