@@ -6,6 +6,7 @@ Leases and schedules are in an index file for each group, which processes of thi
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -43,6 +44,8 @@ from headwater.units import Duration, parse_seconds
 DEATH_SECONDS = 0.2
 #: In the name of a queue for one reply, after the name of the queue of its request.
 REPLY = ".reply-"
+#: How long after the end of its request a queue for its reply is left alone.
+REPLY_SECONDS = 60
 
 
 class Queue(WorkQueue):
@@ -254,7 +257,7 @@ class Queue(WorkQueue):
 
     def request(self, body: Any, *, timeout: Duration = "10 seconds", **options: Any) -> Message:
         seconds = parse_seconds(timeout, name="timeout")
-        reply_to = reply_queue(self.name)
+        reply_to = reply_queue(self._log, self.name, seconds)
         with open_queue(self._log, reply_to) as replies:
             try:
                 self.put(body, reply_to=reply_to, ttl=seconds, **options)
@@ -416,9 +419,18 @@ class Queue(WorkQueue):
         return self._state
 
 
-def reply_queue(queue: str) -> str:
-    """A new name for the queue of the reply to one request."""
-    return f"{queue}{REPLY}{secrets.token_hex(8)}"
+def reply_queue(log: Log, queue: str, seconds: float) -> str:
+    """A new name for the queue of the reply to one request, which waits so long.
+
+    It has that time in it: queues that processes left as they were killed are deleted here.
+    """
+    now, prefix = log.clock.now_us() / 1_000_000, f"{queue}{REPLY}"
+    for name in queues(log):
+        ends = name.removeprefix(prefix).partition("-")[0] if name.startswith(prefix) else ""
+        if ends.isdigit() and int(ends) + REPLY_SECONDS < now:
+            with suppress(NotFound):  # another process has deleted it
+                delete_queue(log, name)
+    return f"{prefix}{math.ceil(now + seconds)}-{secrets.token_hex(8)}"
 
 
 def no_reply(queue: str, seconds: float) -> Overdue:

@@ -521,7 +521,7 @@ class Queues(Service):
             expected = f"more than 0, at most {longest:g}, the server's `wait_seconds_max`"
             raise ArgumentInvalid(name="wait_seconds", value=wait_seconds, expected=expected)
         with self._open.use(queue, self._any_group(queue)) as opened:
-            reply_to = reply_queue(queue)
+            reply_to = reply_queue(self.log, queue, wait_seconds)
             [outgoing] = self._outgoing(queue, [replace(message, ttl=wait_seconds, reply_to=reply_to)])
             open_queue(self.log, reply_to).close()
             try:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.errors import NotFound
+from headwater.errors import NotFound, Overdue
 from headwater.log import Log
 from headwater.log.embedded import local_log
 from headwater.queues import Message, Outgoing, Queue, group
+from headwater.queues.queue import reply_queue
 
 
 @pytest.fixture
@@ -133,3 +134,18 @@ def test_messages_that_retention_deletes_are_counted_and_their_leases_stay_valid
     jobs.replay({0: 0})
     assert bodies(jobs.take(9)) == [6]
     assert jobs.stats().waiting == 0
+
+
+def test_the_reply_queue_of_a_process_that_was_killed_is_deleted_by_a_later_request(
+    log: Log, clock: ManualClock
+) -> None:
+    queue, left = log.queue("jobs"), reply_queue(log, "jobs", 10)
+    log.queue(left).close()
+    clock.advance(seconds=69)
+    with pytest.raises(Overdue):
+        queue.request(1, timeout=0.01)
+    assert left in log.topics()
+    clock.advance(seconds=2)
+    with pytest.raises(Overdue):
+        queue.request(2, timeout=0.01)
+    assert [name for name in log.topics() if ".reply-" in name] == []
