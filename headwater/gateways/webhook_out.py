@@ -25,6 +25,7 @@ import pyarrow as pa
 from headwater.errors import ArgumentInvalid, EncodingInvalid, NotFound
 from headwater.faults import reach
 from headwater.gateways.delivery_plan import Circuit, CircuitState, Delivery, Pending, Schedule
+from headwater.gateways.earlier_attempts import earlier_attempts
 from headwater.gateways.http_post import Answer, check_url, post
 from headwater.gateways.outlet import Outgoing, Outlet, Start
 from headwater.gateways.port import Counters, Direction
@@ -61,7 +62,8 @@ class WebhookOut:
     events of entities with the entity as subject, rows of `CLOUDEVENT_SCHEMA` as they are, and others as data of an event whose type is the
     topic. `source` is their source, by default `/entities/KIND` or `/topics/TOPIC`.
 
-    A failed attempt is repeated after `retry_first`, with doubled pauses up to `retry_max`, until `deadline` after the first attempt. After
+    A failed attempt is repeated after `retry_first`, with doubled pauses up to `retry_max`, until `deadline` after the first attempt; a gateway
+    that is started again goes on with the schedule that the attempt log shows. After
     `circuit_failures` in a row the endpoint gets nothing for `circuit_pause`, then one message as a test. `Retry-After` is obeyed.
 
     >>> gateway = WebhookOut(topic="orders", endpoints=("https://example.org/hook",), secret="s3cret")
@@ -226,6 +228,9 @@ class Endpoint:
         pause = parse_seconds(gateway.circuit_pause)
         self._circuit = Circuit(gateway.circuit_failures, pause, max(pause, parse_seconds(gateway.retry_max)))
         self._pending = Pending()
+        shared = [other for other in gateway.endpoints if shown(other) == shown(url)]
+        # Two endpoints that look alike in the log cannot be told from each other.
+        self._earlier = earlier_attempts(log, gateway.attempts_topic, shown(url)) if len(shared) == 1 else {}
         self._flying: dict[Future[tuple[Answer, float]], Delivery] = {}
         self._outlet = Outlet(
             log,
@@ -296,11 +301,20 @@ class Endpoint:
         some: list[Outgoing] = []
         for row in rows:
             if some and (len(some) >= self._gateway.rows_per_request or row.partition != some[0].partition):
-                self._pending.add(self._delivery(some))
+                self._pending.add(self._continued(self._delivery(some)))
                 some = []
             some.append(row)
         if some:
-            self._pending.add(self._delivery(some))
+            self._pending.add(self._continued(self._delivery(some)))
+
+    def _continued(self, delivery: Delivery) -> Delivery:
+        """A delivery, with its schedule where the attempts of an earlier process have left it."""
+        earlier = self._earlier.pop(delivery.id, None)
+        if earlier is not None:
+            delivery.attempts, delivery.first_us = earlier.attempts, earlier.first_us
+            next_us = self._schedule.next_us(earlier.attempts, first_us=earlier.first_us, now_us=earlier.last_us)
+            delivery.due_us = next_us or earlier.last_us
+        return delivery
 
     def _delivery(self, rows: list[Outgoing]) -> Delivery:
         messages = [self._message(row) for row in rows]

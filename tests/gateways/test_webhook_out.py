@@ -314,9 +314,40 @@ def test_what_was_not_done_is_sent_again_after_a_restart_under_the_same_id(log: 
     first.close()
     ids = receiver.ids
     second = opened(log, receiver, concurrency=1)
+    advance(log, 5)
     drain(second)
     second.close()
     assert receiver.ids == [*ids, *ids[1:]]
+
+
+def test_the_schedule_goes_on_after_a_restart_up_to_the_same_deadline(log: Log) -> None:
+    receiver = Receiver(*[500] * 9)
+    put(log, 1)
+    for pause in (0, 10, 20, 40):  # since the attempt before
+        session = opened(log, receiver, retry_first=10, deadline=100, circuit_failures=1)
+        tried = len(receiver.requests)
+        for seconds in (pause - 1, 1) if pause else ():
+            drain(session)
+            assert len(receiver.requests) == tried
+            advance(log, seconds)
+        drain(session)
+        assert len(receiver.requests) == tried + 1
+        session.close()
+    assert attempts(log) == [(1, 500, "retry"), (2, 500, "retry"), (3, 500, "retry"), (4, 500, "dead letter")]
+    assert [row["attempt"] for row in log.read("orders.dlq").rows()] == [4]
+
+
+def test_a_row_that_was_delivered_after_failures_is_sent_at_once_when_its_group_is_moved_back(log: Log) -> None:
+    receiver = Receiver(500)
+    put(log, 1)
+    for _ in range(2):
+        session = opened(log, receiver, retry_first=10)
+        drain(session)
+        advance(log, 10)
+        drain(session)
+        session.close()
+        log.groups.seek(session._gateway.group(HOOK), "orders", "earliest")
+    assert [outcome for _, _, outcome in attempts(log)] == ["retry", "delivered", "delivered"]
 
 
 def test_one_message_or_all_from_a_time_on_can_be_replayed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
