@@ -1,7 +1,7 @@
 """Kill the processes of a queue's workers, and compare what they did with what a queue promises.
 
-Sixteen workers in four processes process messages of twenty keys, and scheduled ones without a key. Half of the kills come from outside at a random time,
-the others at a crash point of the log or the queue. Each worker writes what it does to a file: a line before it processes a
+Sixteen workers in four processes process messages of twenty keys, and scheduled ones without a key. Half of the kills come
+from outside at a random time, the others at a crash point of the log or the queue. Each worker writes what it does to a file: a line before it processes a
 message, and one when the acknowledgement, or the rejection, has returned.
 
 Over HTTP, the workers and the program that puts reach the queue through a server, and half of the kills are the server's.
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import headwater as hw
+from headwater.cli import leave_pandas_out
 from headwater.faults import QUEUE_CRASH_POINTS, install
-from headwater.http import Address, served
 from headwater.log.errors import ServerUnreachable
 from headwater.queues import LeaseLost, Message, Outgoing, Queue, WorkQueue
 from tests.servers import free_port
@@ -41,6 +41,7 @@ BAD = 7
 SCHEDULED = 6
 DELAY_SECONDS = 1.5
 DONE_SECONDS_MAX = 120.0
+START_SECONDS_MAX = 120.0
 #: How long a worker over HTTP holds a message: nothing else tells the server that it was killed.
 LEASE_SECONDS = 5
 #: How long a program that cannot reach the server waits before it asks again.
@@ -117,7 +118,8 @@ class Processes:
             self._end(self.server, "server", seconds=self._chance.uniform(0.5, 3.0))
             self.server = self._start("serve", str(self.port))
         else:
-            place = self._chance.randrange(PROCESSES)
+            at_work = [each for each in range(PROCESSES) if self._is_at_work(self.workers[each], "worker")]
+            place = self._chance.choice(at_work or range(PROCESSES))
             self._end(self.workers[place], "worker", seconds=self._chance.uniform(0.2, 1.5))
             self.workers[place] = self._start_worker()
 
@@ -140,6 +142,14 @@ class Processes:
             process.wait()
 
     def _end(self, process: subprocess.Popen[bytes], what: str, *, seconds: float) -> None:
+        # The time begins when it is at work: where the machine is busy, a start takes longer than that.
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._is_at_work(process, what):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a {what} did not start within {START_SECONDS_MAX:g} seconds")
+            if process is not self.server:
+                self.serve_again()  # a worker waits for it
+            time.sleep(0.01)
         # A process with a crash point kills itself before that; the others are killed at a random time.
         try:
             process.wait(timeout=seconds)
@@ -148,6 +158,9 @@ class Processes:
             process.kill()
             process.wait()
             self.killed[f"{what} at a random time"] += 1
+
+    def _is_at_work(self, process: subprocess.Popen[bytes], what: str) -> bool:
+        return process.poll() is not None or bool(list(self._home.glob(f"{what}-{process.pid}-*.txt")))
 
     def _start_worker(self, *, points: tuple[str, ...] = POINTS) -> subprocess.Popen[bytes]:
         return self._start("work", self.address, points=() if self.port is not None else points)
@@ -270,7 +283,10 @@ def strike_at(point: str, visits: int) -> None:
 
 def serve(home: Path, port: int) -> None:
     """Serve the log until this process is killed."""
+    from headwater.http import Address, served  # workers start in half of the time without it
+
     with hw.open(home / "log") as log, served(log, Address(port=port)):
+        (home / f"server-{os.getpid()}-{time.monotonic_ns()}.txt").touch()
         signal.pause()
 
 
@@ -309,6 +325,7 @@ def work(home: Path, queue: WorkQueue) -> None:
 
 
 if __name__ == "__main__":
+    leave_pandas_out()  # it takes longer to load than all of Headwater
     what, folder, where, point, visits = sys.argv[1:]
     strike_at(point, int(visits))
     if what == "serve":
