@@ -442,6 +442,10 @@ class Log(Protocol):
     def end_offsets(self, topic: str) -> Offsets:
         """The offset of the next row of each partition; no transaction is counted in part."""
 
+    def offset_step(self, topic: str) -> float:  # noqa: ARG002
+        """About how many offsets a row takes, to estimate how many rows a range has: 1, unless offsets have gaps."""
+        return 1.0
+
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
         """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -21,6 +22,7 @@ from headwater.cli.session import Session
 from headwater.cli.terminal.interrupts import on_interrupt
 from headwater.cli.terminal.streams import is_terminal
 from headwater.errors import ArgumentInvalid
+from headwater.home import is_remote, is_server
 from headwater.optional import require_extras
 
 if TYPE_CHECKING:
@@ -65,12 +67,12 @@ def demo(
     """Watch a small company at work: its rows, queries and views, live.
 
     The server is up at once, and rows come in; then Spark starts, and its queries begin one after the other. Nothing
-    leaves this machine. Ctrl-C ends it in order.
+    leaves this machine, unless the log is elsewhere: `--log kafka://…`. Ctrl-C ends it in order.
     """
     if check and seconds is None:
         seconds = CHECK_SECONDS_MIN
     with _place(folder, keep=keep) as place:
-        plan = _plan(place, port=port, seconds=seconds, check=check, crash=False, seed=seed)
+        plan = _plan(session, place, port=port, seconds=seconds, check=check, crash=False, seed=seed)
         _perform(session, plan, browser=browser, kept=keep or folder is not None)
 
 
@@ -90,7 +92,7 @@ def crash(
     the input topics; the command fails if a row was lost, doubled or is wrong.
     """
     with _place(folder, keep=keep) as place:
-        plan = _plan(place, port=port, seconds=seconds, check=True, crash=True, seed=seed)
+        plan = _plan(session, place, port=port, seconds=seconds, check=True, crash=True, seed=seed)
         _perform(session, plan, browser=browser, kept=keep or folder is not None)
 
 
@@ -119,12 +121,27 @@ def tour(
         raise typer.Exit(1)
 
 
-def _plan(place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int) -> Plan:
+def _plan(
+    session: Session, place: Path, *, port: int | None, seconds: float | None, check: bool, crash: bool, seed: int
+) -> Plan:
     _check_machine()
     from headwater.cli.demo.director import Plan
 
     chosen = free_port() if port is None else port
-    return Plan(folder=place, port=chosen, seconds=seconds, check=check, crash=crash, seed=seed)
+    log = _log(session.flags.log)
+    return Plan(folder=place, log=log, port=chosen, seconds=seconds, check=check, crash=crash, seed=seed)
+
+
+def _log(address: str | None) -> str:
+    """The address of a log that is not in the demo's folder; on a cluster a new namespace, since the demo begins with no rows."""
+    if address is None or not is_remote(address):
+        return ""
+    if is_server(address):
+        raise ArgumentInvalid(
+            name="--log", value=address, expected="kafka://…, or none: the demo makes a log of its own"
+        )
+    scheme, _, rest = address.rstrip("/").partition("://")
+    return address if "/" in rest else f"{scheme}://{rest}/demo-{secrets.token_hex(3)}"
 
 
 def _check_machine() -> None:
@@ -150,7 +167,9 @@ def _perform(session: Session, plan: Plan, *, browser: bool | None, kept: bool) 
                 session.say("Ended before there was anything to check.")
                 raise typer.Exit(130) from None
     if kept:
-        session.say(f"The data is in {plan.folder}: try `headwater --log {plan.folder / 'log'} topic list`.")
+        session.say(f"The data is in {plan.folder}: try `headwater --log {plan.address} topic list`.")
+    elif plan.log:
+        session.say(f"Its topics are still there: try `headwater --log {plan.address} topic list`.")
     if plan.check and not show_outcomes(session, outcomes, appended=director.appended, crashed=plan.crash):
         raise typer.Exit(1)
 

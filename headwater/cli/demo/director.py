@@ -46,11 +46,18 @@ class Plan:
     """The settings of a run. Without `seconds` it goes on until it is interrupted."""
 
     folder: Path
+    #: The address of the log; a folder in `folder` by default.
+    log: str = ""
     port: int = 0
     seconds: float | None = None
     check: bool = False
     crash: bool = False
     seed: int = 7
+
+    @property
+    def address(self) -> str:
+        """The address of the log."""
+        return self.log or str(self.folder / "log")
 
 
 class EndedEarly(Exception):
@@ -63,7 +70,7 @@ class Director:
     def __init__(self, plan: Plan, stage: Stage) -> None:
         self._plan = plan
         self._stage = stage
-        self._company = Company(plan.folder / "log", port=plan.port, output=plan.folder / "spark.log")
+        self._company = Company(plan.folder, log=plan.address, port=plan.port, output=plan.folder / "spark.log")
         self._leaving = threading.Event()
         self._began = time.monotonic()
         self._told: set[str] = set()
@@ -90,9 +97,9 @@ class Director:
         """Run the demo; return the outcomes of the check, if there was one."""
         self._plan.folder.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            log: Log = stack.enter_context(open_log(self._plan.folder / "log"))
+            log: Log = stack.enter_context(open_log(self._plan.address))
             make_topics(log)
-            database = stack.enter_context(contextlib.closing(Database(database_of(self._plan.folder / "log"))))
+            database = stack.enter_context(contextlib.closing(Database(database_of(self._plan.folder))))
             self._company.start()
             stack.callback(self._company.stop)
             self._follower = Follower(log)

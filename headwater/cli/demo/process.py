@@ -52,23 +52,22 @@ def make_company_importable() -> None:
     make_importable(str(shipped if shipped.is_dir() else package.parent / "examples"))
 
 
-def database_of(log: Path) -> Path:
-    """The file of the company's database, beside its log."""
-    return log.absolute().with_name("people.db")
+def database_of(folder: Path) -> Path:
+    """The file of the company's database, in the folder of the demo."""
+    return folder.absolute() / "people.db"
 
 
 class Company:
     """The process that runs the company on a log. What it and Spark print goes to a file."""
 
-    def __init__(self, folder: Path, *, port: int, output: Path) -> None:
-        self._folder = folder
-        self._port = port
+    def __init__(self, folder: Path, *, log: str, port: int, output: Path) -> None:
+        self._arguments = [log, str(folder), str(port)]
         self.output = output
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> int:
         """Start it, after one that was killed or for the first time; its pid."""
-        command = [sys.executable, "-m", "headwater.cli.demo.process", str(self._folder), str(self._port)]
+        command = [sys.executable, "-m", "headwater.cli.demo.process", *self._arguments]
         with open(self.output, "ab") as file:
             # A group of its own: what Spark has started goes with it, and Ctrl-C reaches only who directs.
             self._process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
@@ -213,16 +212,16 @@ def _count(folder: Path) -> int:
 # -- inside of the process --------------------------------------------------------------------------------------------
 
 
-def run(folder: str, port: int) -> None:
-    """Run the app on the log of a folder, until a stop is requested."""
+def run(log: str, folder: Path, port: int) -> None:
+    """Run the app on a log, until a stop is requested."""
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
 
     make_company_importable()
-    os.environ["COMPANY_DATABASE"] = f"sqlite:///{database_of(Path(folder))}"
+    os.environ["COMPANY_DATABASE"] = f"sqlite:///{database_of(folder)}"
     from company.app import app
 
-    runner = Runner(app, log=folder, port=port, served=served_with_console, plan_first=False)
+    runner = Runner(app, log=log, port=port, served=served_with_console, plan_first=False)
     _end_with(runner, os.getppid())
     with runner.ready():
         runner.supervise()
@@ -244,4 +243,4 @@ def _end_with(runner: Runner, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], int(sys.argv[2]))
+    run(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

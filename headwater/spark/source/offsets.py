@@ -125,25 +125,35 @@ def ranges(start: Progress, end: Progress) -> dict[tuple[str, int], tuple[int, i
 
 
 def admit(
-    start: Offsets, end: Offsets, *, rows_max: int | None, row_bytes: Mapping[str, float], bytes_max: int | None
+    start: Offsets,
+    end: Offsets,
+    *,
+    rows_max: int | None,
+    row_bytes: Mapping[str, float],
+    bytes_max: int | None,
+    steps: Mapping[str, float] | None = None,
 ) -> Offsets:
     """How far a batch may go: up to `end`, or less where that is more than the limits allow.
 
-    Each partition gets its share by how much waits there, so that all are caught up at the same time.
+    Each partition gets its share by how much waits there, so that all are caught up at the same time. `steps` says how
+    many offsets a row of a topic takes; one by default.
 
     >>> admit({"a": {0: 0, 1: 0}}, {"a": {0: 900, 1: 100}}, rows_max=100, row_bytes={}, bytes_max=None)
     {'a': {0: 90, 1: 10}}
+    >>> admit({"a": {0: 0}}, {"a": {0: 9_000}}, rows_max=3, row_bytes={}, bytes_max=None, steps={"a": 1_000})
+    {'a': {0: 3000}}
     """
+    step = (steps or {}).get
     waiting = {
         (topic, partition): stop - start.get(topic, {}).get(partition, 0)
         for topic, stops in end.items()
         for partition, stop in stops.items()
     }
     share = 1.0
-    rows = sum(waiting.values())
+    rows = sum(count / step(topic, 1.0) for (topic, _), count in waiting.items())
     if rows_max is not None and rows > rows_max:
         share = rows_max / rows
-    size = sum(count * row_bytes.get(topic, 0.0) for (topic, _), count in waiting.items())
+    size = sum(count / step(topic, 1.0) * row_bytes.get(topic, 0.0) for (topic, _), count in waiting.items())
     if bytes_max is not None and size * share > bytes_max:
         share = bytes_max / size
     if share >= 1.0:

@@ -120,6 +120,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows_max=self._options.rows_max,
                 bytes_max=self._options.bytes_max,
                 row_bytes=self._row_bytes(topics) if self._options.bytes_max is not None else {},
+                steps={name: log.offset_step(name) for name in topics},
             )
         told = self._told(ends) if self._options.punctuations else {}
         # A run that ends when it has caught up also ends in time: at the moment it began.
