@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.config import Config
-from headwater.engine.state_folder import RUN, SUFFIX
+from headwater.engine.state_folder import OBJECT_SCHEMES, RUN, SUFFIX
 from headwater.errors import ArgumentInvalid, StorageError
 from headwater.optional import require
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-SCHEMES = ("s3", "s3a", "memory")
 #: Of the bytes that the copies may take, the share that is left when they took too many.
 _KEPT_SHARE = 0.8
 
@@ -52,7 +51,7 @@ class ObjectStoreFailed(StorageError):
 def object_folder(address: str) -> ObjectFolder:
     """The folder at `s3://bucket/prefix`; credentials and endpoint are those of the usual `AWS_…` variables."""
     scheme, _, rest = address.partition("://")
-    if scheme not in SCHEMES:
+    if scheme not in OBJECT_SCHEMES:
         raise ArgumentInvalid(name="state", value=address, expected="a folder, or s3://bucket/prefix")
     bucket, _, prefix = rest.partition("/")
     scheme = "s3" if scheme == "s3a" else scheme
@@ -250,6 +249,11 @@ class Copies:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             total -= size
+
+
+def is_configured() -> bool:
+    """Whether the environment says how to reach an object store."""
+    return any(name in os.environ for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_ENDPOINT_URL"))
 
 
 def forget_settings() -> None:

@@ -18,6 +18,8 @@ from typing import Protocol
 import pyarrow as pa
 
 SUFFIX = ".arrow"
+#: The schemes of addresses in an object store; `s3a` is Spark's name for `s3`.
+OBJECT_SCHEMES = ("s3", "s3a", "memory")
 #: How the names of runs of state begin. They are never used for two different contents.
 RUN = "run-"
 #: A file that was not finished for so long was being written by a process that was killed.

@@ -133,12 +133,12 @@ def rebuild(
     that Spark has forgotten (it remembers the last hundred) are taken as one. Nothing is written but state. Returns
     the number of batches; the query then goes on from its checkpoint as if nothing had happened.
     """
-    folder = Path(checkpoint)
+    folder = open_folder(checkpoint)
     state = spark.conf.get(STATE_SETTING, None)
     if state is None:
         raise StateFolderUnknown(operator="rebuild")
-    query = _query_of(folder)
-    batches = _batches_of(folder)
+    query = _query_of(folder, checkpoint)
+    batches = _batches_of(folder, checkpoint)
     open_folder(state).within(query).clear()
     start = "earliest"
     for number, offset in batches:
@@ -176,25 +176,24 @@ def _record_of(offset: dict[str, Any], schema: StructType) -> SourceRecord:
     return SourceRecord(name=name, at_us=offset["at_us"], times=places)
 
 
-def _query_of(checkpoint: Path) -> str:
-    try:
-        return str(json.loads((checkpoint / "metadata").read_text())["id"])
-    except FileNotFoundError:
-        raise ArgumentInvalid(name="checkpoint", value=str(checkpoint), expected="the checkpoint of a query") from None
+def _query_of(checkpoint: Folder, address: str | Path) -> str:
+    text = checkpoint.read_text("metadata")
+    if text is None:
+        raise ArgumentInvalid(name="checkpoint", value=str(address), expected="the checkpoint of a query")
+    return str(json.loads(text)["id"])
 
 
-def _batches_of(checkpoint: Path) -> list[tuple[int, dict[str, Any]]]:
+def _batches_of(checkpoint: Folder, address: str | Path) -> list[tuple[int, dict[str, Any]]]:
     """The committed batches that the checkpoint remembers, with the offset at which each ended."""
-    committed = {int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()}
+    committed = {int(name) for name in checkpoint.within("commits").names() if name.isdigit()}
+    planned = checkpoint.within("offsets")
     found = []
-    for path in (checkpoint / "offsets").iterdir():
-        if path.name.isdigit() and int(path.name) in committed:
+    for name in planned.names():
+        if name.isdigit() and int(name) in committed:
             # A version, the batch's settings, then the offset of each source; Headwater's is the one with topics.
-            offsets = [json.loads(line) for line in path.read_text().splitlines()[2:] if line.startswith("{")]
-            ours = [offset for offset in offsets if "topics" in offset]
+            lines = (planned.read_text(name) or "").splitlines()[2:]
+            ours = [offset for offset in map(json.loads, (one for one in lines if one[0] == "{")) if "topics" in offset]
             if len(ours) != 1:
-                raise ArgumentInvalid(
-                    name="checkpoint", value=str(checkpoint), expected="a query with one topic source"
-                )
-            found.append((int(path.name), ours[0]))
+                raise ArgumentInvalid(name="checkpoint", value=str(address), expected="a query with one topic source")
+            found.append((int(name), ours[0]))
     return sorted(found, key=lambda batch: batch[0])

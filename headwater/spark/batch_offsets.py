@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -10,6 +9,10 @@ import orjson
 
 from headwater.engine.analyzed_plan import require_java
 from headwater.engine.micro_batch import BATCH_ID, QUERY_ID, RUN_ID, MicroBatch
+from headwater.engine.object_folder import is_configured
+from headwater.engine.state_folder import OBJECT_SCHEMES, Folder, open_folder
+from headwater.errors import StorageError
+from headwater.optional import is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,29 +44,29 @@ def checkpoint_of(spark: SparkSession, query: str) -> str | None:
 
 # Any: whatever JSON the sources have made of their offsets.
 def source_offsets(checkpoint: str | None, batch: int) -> list[Any]:
-    """The end offsets of all sources of a batch, in Spark's order; empty where the checkpoint is not a local folder."""
-    folder = local_folder(checkpoint)
-    if folder is None:
-        return []
+    """The end offsets of all sources of a batch, in Spark's order; empty where the checkpoint lies out of our reach."""
+    folder = checkpoint_folder(checkpoint)
     try:
-        lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    return [_parsed(line) for line in lines[2:]]
+        text = None if folder is None else folder.within("offsets").read_text(str(batch))
+    except StorageError:  # Spark has credentials that this process does not have
+        text = None
+    return [] if text is None else [_parsed(line) for line in text.splitlines()[2:]]
 
 
-def local_folder(address: str | None) -> Path | None:
-    """A checkpoint's address as a path, if it is one on this machine.
+def checkpoint_folder(address: str | None) -> Folder | None:
+    """A checkpoint as a folder on disk or in an object store; None if Spark reaches it by other means.
 
-    >>> str(local_folder("file:/data/my%20query")), local_folder("s3a://bucket/query")
-    ('/data/my query', None)
+    >>> checkpoint_folder("file:/data/my%20query").path, checkpoint_folder("hdfs://host/query")
+    (PosixPath('/data/my query'), None)
     """
     if not address:
         return None
     parsed = urlparse(address)
     if parsed.scheme == "file":
-        return Path(unquote(parsed.path))
-    return None if parsed.scheme else Path(address)
+        return open_folder(unquote(parsed.path))
+    if parsed.scheme in OBJECT_SCHEMES:
+        return open_folder(address) if is_installed("obstore") and is_configured() else None
+    return None if parsed.scheme else open_folder(address)
 
 
 def _parsed(line: str) -> Any:

@@ -5,7 +5,8 @@
 A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
 writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, with `--http` through a server that is
-killed as well; `sourcing` 8 processes that send commands to the same entities. `all` runs each after the other, with its own kills.
+killed as well; `sourcing` 8 processes that send commands to the same entities; `cluster` an app
+on a Spark cluster whose workers and driver are killed, with a link cut and its state rescaled. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.chaos import single
 from tests.chaos.app import series as whole
 from tests.chaos.capture import series as captured
 from tests.chaos.capture.databases import KINDS
+from tests.chaos.cluster import disturb_cluster
 from tests.chaos.kills import VICTIMS, Order
 from tests.chaos.process import Stuck
 from tests.chaos.queue import kill_workers
@@ -56,7 +58,7 @@ SERIES = {
     "capture": Series(points=captured.POINTS, plan=captured.plan, run=captured.run, victims=("worker",)),
 }
 #: Series that choose their own kills.
-WITHOUT_ORDERS = {"queue": kill_workers, "sourcing": kill_writers}
+WITHOUT_ORDERS = {"queue": kill_workers, "sourcing": kill_writers, "cluster": disturb_cluster}
 
 
 def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say, **settings: str) -> list[str]:
