@@ -34,7 +34,8 @@ class App:
 
     An argument of a declared function names the topic or the view that it reads. Nothing runs until `headwater run
     FILE` (or `app.run()`) checks the whole graph and starts it. Without `log` it is the log of the settings, as for
-    every command: that of `HEADWATER_LOG` or `headwater.toml`, and otherwise `./data`.
+    every command: that of `HEADWATER_LOG` or `headwater.toml`, and otherwise `./data`. With a `lease`, processes on several
+    hosts agree through the log which of them runs the app.
 
     >>> app = App("shop", log="./data")
     >>> _ = app.input("orders", {"id": "int64", "user": "string", "amount": "float64"}, key="user")
@@ -54,6 +55,7 @@ class App:
         master: str | None = None,
         views: str | None = None,
         conf: Mapping[str, Any] | None = None,
+        lease: Duration | None = None,
     ) -> None:
         check_name("app", name)
         self.name = name
@@ -64,6 +66,8 @@ class App:
             raise ArgumentInvalid(name="views", value=views, expected="postgresql://…, or nothing for a file of DuckDB")
         self.view_store = views
         self.conf = dict(conf or {})
+        #: How long a process that runs the app may be silent before one on another host takes over; None on one machine.
+        self.lease_seconds = None if lease is None else parse_seconds(lease)
         self.queries: list[Query] = []
         self.inputs: list[InputTopic] = []
         self.captures: list[AppCapture] = []

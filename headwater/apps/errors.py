@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.errors import LogError, NotFound, QueryError, UsageError
+from headwater.errors import Conflict, LogError, NotFound, QueryError, UsageError
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,6 +86,18 @@ class SparkLost(QueryError):
     app: str
     problem = "The JVM of app {app!r} has ended."
     remedy = "Start the app again: it goes on where it was. A process started with `--standby` takes over by itself."
+
+
+@dataclass(eq=False, kw_only=True)
+class AppLeaseLost(Conflict):
+    """The process that ran an app has lost its lease: it was silent for too long, or another process has taken over."""
+
+    app: str
+    seconds: float
+    problem = "The lease of app {app!r} is lost: for {seconds:g} seconds the log took no sign of life of this process."
+    remedy = (
+        "Another process may run the app now. Start this one with `--standby`; a longer `lease` bridges longer pauses."
+    )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -40,7 +40,9 @@ class Stopped(Exception):
 class Gate:
     """Let batches pass until the gate is closed; then the next batch waits, so that none is interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(self, admit: Callable[[], None] = lambda: None) -> None:
+        #: Raises if this process may no longer run batches.
+        self._admit = admit
         self._closed = threading.Event()
         self._waiting = threading.Event()
         self._open = threading.Event()
@@ -50,6 +52,7 @@ class Gate:
             self._waiting.set()
             self._open.wait(STOP_SECONDS_MAX)
             raise Stopped
+        self._admit()
 
     def close(self) -> None:
         self._closed.set()
@@ -136,10 +139,11 @@ class RunningQuery:
         checkpoint: Path,
         available_now: bool,
         answering: Parts | None = None,
+        admit: Callable[[], None] = lambda: None,
     ) -> None:
         self.planned = planned
         self._state = state
-        self._gate = Gate()
+        self._gate = Gate(admit)
         output = Output(planned=planned, log=log, state=state, gate=self._gate, answering=answering)
         self.query = _started(planned, output, checkpoint, available_now=available_now)
         self.stopping = False

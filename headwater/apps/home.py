@@ -1,6 +1,6 @@
 """The folder of an app: where its queries keep their checkpoints, which version of each is in use, and who runs it.
 
-<home>/runner.lock            flock: held by the process that runs the app, for as long as it lives
+<home>/runner.lock            flock: held by the process that runs the app, for as long as it lives; with a lease one for each host
 <home>/api.json               that process's address and token; only its user may read it
 <home>/finders.json           what the queries look for: patterns, rules and stored searches
 <home>/queries.json           the queries as the last run declared them: what they read and write
@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import secrets
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -220,10 +221,13 @@ class Home:
     # -- the process that runs the app --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def held(self, app: str, *, wait: bool = False) -> Iterator[None]:
-        """Be the one process that runs the app. The kernel gives the lock back, however the process ends."""
+    def held(self, app: str, *, wait: bool = False, of_host: bool = False) -> Iterator[None]:
+        """Be the one process that runs the app. The kernel gives the lock back, however the process ends.
+
+        With `of_host`, be the one of this host: not every file system that hosts share has locks that they share, too.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = LeaderLock(self.path / "runner.lock")
+        lock = LeaderLock(self.path / (f"runner.{socket.gethostname()}.lock" if of_host else "runner.lock"))
         if not lock.acquire(wait=wait):
             runner = self.runner()
             holder = "another process" if runner is None else f"process {runner.pid} at {runner.address}"
@@ -236,7 +240,7 @@ class Home:
 
     def is_held(self) -> bool:
         """Whether some process runs the app now."""
-        return is_locked(self.path / "runner.lock")
+        return any(is_locked(path) for path in self.path.glob("runner*.lock"))
 
     def announce(self, address: str) -> Runner:
         """Write down where the running process can be asked; a new token each time."""

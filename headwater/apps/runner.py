@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import queue
+import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -16,7 +19,7 @@ from headwater.apps.app_file import send_by_value
 from headwater.apps.capture_supervision import CaptureMode, SupervisedCapture, prepared_captures
 from headwater.apps.captures import with_captured_inputs
 from headwater.apps.declaration import Query
-from headwater.apps.errors import QueryFailed, SparkLost
+from headwater.apps.errors import AppLeaseLost, QueryFailed, SparkLost
 from headwater.apps.execution import RunningQuery
 from headwater.apps.failure import Trouble, told_of, trouble_of
 from headwater.apps.graph import ordered, picture_of
@@ -32,10 +35,11 @@ from headwater.apps.supervision import SupervisedQuery
 from headwater.apps.view_maintenance import keep_output, kept_views, rebuild
 from headwater.engine.analyzed_plan import require_java
 from headwater.engine.event_time import EVER
-from headwater.errors import ArgumentInvalid, HeadwaterError
+from headwater.errors import ArgumentInvalid, HeadwaterError, InUse
 from headwater.gateways import GatewayRunner
 from headwater.gateways.port import Direction
 from headwater.log import Log
+from headwater.log.lease import Lease
 from headwater.log.port import Offsets
 from headwater.spark.session import is_lost, session
 
@@ -116,6 +120,7 @@ class Runner:
         self.gateways: list[GatewayRunner] = []
         # Any: the user's state, command and event classes.
         self.entities: list[Entities[Any, Any, Any]] = []
+        self.lease: Lease | None = None
         self._stop = threading.Event()
         # Any: a function, and its result.
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -144,11 +149,13 @@ class Runner:
     def ready(self) -> Iterator[Runner]:
         """Hold the app's lock, with its graph checked and its log open; release everything at the end."""
         self._supervisor = threading.get_ident()
-        if self._standby and self.home.is_held():
+        leased = self.app.lease_seconds is not None
+        if self._standby and (leased or self.home.is_held()):
             self.start_spark()  # what takes longest is over when the other process dies
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.home.held(self.app.name, wait=self._standby))
+            stack.enter_context(self.home.held(self.app.name, wait=self._standby, of_host=leased))
             self.log: Log = stack.enter_context(self.app.open_log())
+            stack.enter_context(self._leased())
             self._declare_inputs()
             self.gateways = [GatewayRunner(self.log, one, app=self.app.name, standby=True) for one in self.app.gateways]
             stack.callback(self._stop_gateways)
@@ -164,6 +171,32 @@ class Runner:
             if self._serve:
                 self.announced = stack.enter_context(self._served(self, port=self._port))
             yield self
+
+    @contextlib.contextmanager
+    def _leased(self) -> Iterator[None]:
+        """Hold the lease of the app, if it has one; nothing of the app is done before."""
+        seconds = self.app.lease_seconds
+        if seconds is None:
+            yield
+            return
+        holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        name = f"app.{self.app.name}"
+        self.lease = Lease(self.log, name, holder=holder, seconds=seconds, lost=self.request_stop)
+        if not self.lease.acquire(wait=self._standby, stopped=self._stop.is_set):
+            instead = (
+                "Stop that one first, or start this one with `--standby`: it takes over when the other falls silent"
+            )
+            raise InUse(what=f"App {self.app.name!r}", by=self.lease.held_by() or "another process", instead=instead)
+        try:
+            yield
+            self._check_lease()
+        finally:
+            self.lease.release()
+
+    def _check_lease(self) -> None:
+        """Raise if another process may run the app by now."""
+        if self.lease is not None and not self.lease.is_mine:
+            raise AppLeaseLost(app=self.app.name, seconds=self.lease.seconds)
 
     def _declare_inputs(self) -> None:
         for topic in self.app.inputs:
@@ -250,6 +283,7 @@ class Runner:
             checkpoint=self.home.checkpoint(query.name, version.number),
             available_now=self._until_caught_up or stop is not None,
             answering=self._answering(planned),
+            admit=self._check_lease,
         )
         if version.topic == query.output:
             keep_output(self.keeper, self.log, query, producer=str(running.query.id))

@@ -97,6 +97,8 @@ def run(
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
+    elif standby and app.lease_seconds is not None:
+        session.say(f"Waiting for the lease of {app.name}.")
     with interruptible(session, runner):
         with runner.ready():
             work(session, runner, until_caught_up=until_caught_up)
