@@ -33,7 +33,7 @@ class Counters:
     duplicates: int = 0
     lost: int = 0
     bytes: int = 0
-    #: Whether nothing can be appended now, and the last reason for that, which stays.
+    #: Whether nothing can be appended now, and the last error, which stays.
     waits: bool = field(default=False, compare=False)
     error: str = field(default="", compare=False)
     error_us: int = field(default=0, compare=False)
@@ -47,7 +47,12 @@ class Counters:
 
     def begin_wait(self, error: Exception) -> None:
         """Nothing can be appended now, because of an error that may pass."""
-        self.waits, self.error, self.error_us = True, in_one_line(error), time.time_ns() // 1000
+        self.waits = True
+        self.note(error)
+
+    def note(self, error: Exception) -> None:
+        """Show an error that does not stop the gateway."""
+        self.error, self.error_us = in_one_line(error), time.time_ns() // 1000
 
     def to_json(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTER_NAMES}

@@ -1,4 +1,4 @@
-"""Syslog over UDP and TCP as rows: RFC 5424 and RFC 3164, with counted octets or line ends.
+"""Syslog over UDP, TCP and TLS as rows: RFC 5424 and RFC 3164, with counted octets or line ends.
 
 One thread reads what has come on all sockets and appends it together; it reads no more while the log is slow, so that TCP stops the senders,
 and UDP fills the kernel's buffer, whose drops are counted. Syslog has no acknowledgement: what a sender wrote to a connection and this
@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 from typing import ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -24,6 +26,7 @@ from headwater.gateways.errors import AddressUnusable
 from headwater.gateways.port import Counters, Direction
 from headwater.gateways.syslog_frames import Frames
 from headwater.gateways.syslog_message import SYSLOG_SCHEMA, MessageInvalid, Row, parse_message
+from headwater.gateways.tls import TlsSocket, server_context
 from headwater.gateways.udp import UdpSocket
 from headwater.log.dead_letters import append_dead_letters
 from headwater.log.port import Log
@@ -40,7 +43,8 @@ CHECK_SECONDS = 1.0
 class Syslog:
     """Messages of syslog as rows; malformed ones are dead letters.
 
-    `protocols` are "udp", "tcp" or both, on one port. `zone` is that of the times of RFC 3164. A connection that has been inside of a
+    `protocols` are "udp", and "tcp" or "tls", on one port. TLS (RFC 5425) needs the files `certificate` and `key`; with `client_authority`, a
+    file of certificates, only senders with a certificate of that authority may write. `zone` is that of the times of RFC 3164. A connection that has been inside of a
     message for `message_timeout`, or silent for `idle_timeout`, is closed; while there are `connections_max`, no further one is accepted.
 
     >>> import tempfile, headwater, socket, threading
@@ -66,13 +70,22 @@ class Syslog:
     idle_timeout: Duration = "1 hour"
     buffer_bytes: int = 64 * MIB
     partitions: int = 1
+    certificate: str = ""
+    key: str = ""
+    client_authority: str = ""
 
     kind: ClassVar[str] = "syslog"
     direction: ClassVar[Direction] = "in"
 
     def __post_init__(self) -> None:
-        if not self.protocols or not set(self.protocols) <= {"udp", "tcp"}:
-            raise ArgumentInvalid(name="protocols", value=self.protocols, expected="udp, tcp or both")
+        chosen = set(self.protocols)
+        if not chosen or not chosen <= {"udp", "tcp", "tls"} or chosen >= {"tcp", "tls"}:
+            raise ArgumentInvalid(
+                name="protocols", value=self.protocols, expected="udp, and one of tcp and tls, or one alone"
+            )
+        if ("tls" in chosen) != bool(self.certificate and self.key):
+            expected = "files of a certificate and its `key` for the protocol tls, and for no other"
+            raise ArgumentInvalid(name="certificate", value=self.certificate, expected=expected)
         if not 480 <= self.message_bytes_max <= 16 * MIB:
             expected = "from 480 bytes, which every receiver must take, to 16 MiB"
             raise ArgumentInvalid(name="message_bytes_max", value=self.message_bytes_max, expected=expected)
@@ -100,9 +113,10 @@ class Syslog:
 
 @dataclass
 class Connection:
-    """A TCP connection: its socket, its sender, and the beginning of a message."""
+    """A connection of TCP or TLS: its socket, its sender, and the beginning of a message."""
 
     socket: socket.socket
+    receive: Callable[[], bytes | None]
     sender: str
     frames: Frames
     #: When bytes last came, and when the open message began.
@@ -125,7 +139,10 @@ class SyslogSession:
         self._connections: dict[int, Connection] = {}
         self._checked_us = 0
         self._selector = selectors.DefaultSelector()
-        self._listener = _listener(gateway) if "tcp" in gateway.protocols else None
+        self._context: ssl.SSLContext | None = None
+        if "tls" in gateway.protocols:
+            self._context = server_context(gateway.certificate, gateway.key, gateway.client_authority)
+        self._listener = _listener(gateway) if {"tcp", "tls"} & set(gateway.protocols) else None
         self._listening = False
         self.port = gateway.port if self._listener is None else int(self._listener.getsockname()[1])
         self._datagrams: UdpSocket | None = None
@@ -198,19 +215,21 @@ class SyslogSession:
                 self._listening = False
             return  # else it has left already
         own.setblocking(False)
+        now_us, begun_us = self._log.clock.now_us(), None
+        receive: Callable[[], bytes | None] = partial(_receive_plain, own)
+        if self._context is not None:
+            secure = TlsSocket(own, self._context, self._selector, failed=self.counters.note)
+            own, receive, begun_us = secure.socket, secure.receive, now_us  # its handshake has the time of a message
         frames = Frames(self._gateway.message_bytes_max)
-        connection = Connection(own, str(host), frames, active_us=self._log.clock.now_us())
+        connection = Connection(own, receive, str(host), frames, active_us=now_us, begun_us=begun_us)
         self._connections[own.fileno()] = connection
         self._selector.register(own, selectors.EVENT_READ, lambda: self._read(connection))
         self._listen()
 
     def _read(self, connection: Connection) -> None:
-        try:
-            data = connection.socket.recv(STREAM_BYTES_AT_ONCE)
-        except BlockingIOError:
+        data = connection.receive()
+        if data is None:
             return
-        except OSError:  # it was reset
-            data = b""
         if not data:
             self._end(connection, "the connection ended inside of a message")
             return
@@ -286,6 +305,16 @@ class SyslogSession:
         if drops is not None and drops != self._drops:
             self.counters.add(lost=(drops - self._drops) % 2**32)
             self._drops = drops
+
+
+def _receive_plain(own: socket.socket) -> bytes | None:
+    """What has come over a connection; None if nothing has, and no bytes at its end."""
+    try:
+        return own.recv(STREAM_BYTES_AT_ONCE)
+    except BlockingIOError:
+        return None
+    except OSError:  # it was reset
+        return b""
 
 
 def _listener(gateway: Syslog) -> socket.socket:

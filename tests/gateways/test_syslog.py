@@ -7,9 +7,10 @@ import itertools
 import select
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -27,6 +28,7 @@ from headwater.gateways.syslog import SyslogSession
 from headwater.gateways.syslog_frames import Frames
 from headwater.gateways.syslog_message import FACILITIES, SEVERITIES, MessageInvalid, Row, parse_message
 from headwater.log import Appended, Log
+from tests.certificates import certificate
 from tests.conditions import until
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -162,12 +164,28 @@ def connect(session: SyslogSession) -> socket.socket:
     return socket.create_connection(("127.0.0.1", session.port))
 
 
-def received(session: SyslogSession, count: int) -> bool:
+def secured(session: SyslogSession, trusted: str, pair: tuple[Path, Path] | None = None) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=trusted)
+    if pair is not None:
+        context.load_cert_chain(*pair)
+    return context.wrap_socket(connect(session), server_hostname="127.0.0.1")
+
+
+def readable(client: socket.socket) -> bool:
+    return bool(select.select([client], [], [], 0)[0])
+
+
+def stepping(session: SyslogSession, holds: Callable[[], bool], what: str = "it has happened") -> None:
     def stepped() -> bool:
         session.step(seconds=0.05)
-        return session.counters.received >= count
+        return holds()
 
-    return bool(until(stepped, f"{count} received"))
+    until(stepped, what)
+
+
+def received(session: SyslogSession, count: int) -> bool:
+    stepping(session, lambda: session.counters.received >= count, f"{count} received")
+    return True
 
 
 def messages(log: Log) -> list[str]:
@@ -272,12 +290,64 @@ def test_a_slow_log_makes_a_sender_of_tcp_wait_and_loses_nothing(
     assert log.read("syslog").count() == sent // len(line)
 
 
+def test_a_sender_over_tls_is_a_row_and_one_without_it_is_closed_and_shown(log: Log, tmp_path: Path) -> None:
+    public, private = map(str, certificate(tmp_path))
+    session = Syslog(port=0, protocols=("tls",), certificate=public, key=private, message_bytes_max=480).open(log)
+    clock = log.clock
+    assert isinstance(clock, ManualClock)
+    with connect(session) as plain, connect(session) as silent:
+        plain.sendall(b"<13>one\n" * 10)
+        stepping(session, lambda: bool(session.counters.error))
+        assert "HTTP_REQUEST" in session.counters.error or "WRONG_VERSION" in session.counters.error
+        clock.advance(seconds=31)  # the handshake of the other does not come
+        stepping(session, lambda: readable(silent))
+        assert silent.recv(100) == b""
+    sent = [f"{number:04}{'x' * 400}" for number in range(3_000)]
+
+    def send() -> None:
+        with secured(session, public) as client:
+            client.sendall("".join(f"<13>{message}\n" for message in sent).encode())
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    received(session, 3_000)
+    sender.join()
+    assert sorted(messages(log)) == sent
+    assert session.address == f"tls://127.0.0.1:{session.port}"
+    session.close()
+
+
+def test_with_an_authority_only_its_clients_may_write(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    own, other = certificate(tmp_path), certificate(tmp_path / "other")
+    gateway = Syslog(port=0, protocols=("tls",), certificate=str(own[0]), key=str(own[1]), client_authority=str(own[0]))
+    session, stop = gateway.open(log), threading.Event()
+    thread = threading.Thread(target=session.run, args=(stop,))
+    thread.start()
+    for pair in (None, other, own):
+        with contextlib.suppress(OSError), secured(session, str(own[0]), pair) as client:
+            client.sendall(b"<13>hello\n")
+            if pair is not own:
+                client.recv(1)  # the end of the connection
+    until(lambda: session.counters.received == 1)
+    stop.set()
+    thread.join()
+    session.close()
+    assert messages(log) == ["hello"]
+
+
 def test_a_port_in_use_and_wrong_settings_are_named(log: Log, session: SyslogSession) -> None:
     for protocol in ("udp", "tcp"):
         with pytest.raises(AddressUnusable, match=str(session.port)):
             Syslog(port=session.port, protocols=(protocol,)).open(log)
-    with pytest.raises(ArgumentInvalid, match="udp, tcp or both"):
+    with pytest.raises(ArgumentInvalid, match="one of tcp and tls"):
         gateway_from_text("syslog", ["protocols=udp,sctp"])
+    with pytest.raises(ArgumentInvalid, match="one of tcp and tls"):
+        gateway_from_text("syslog", ["protocols=tcp,tls"])
+    with pytest.raises(ArgumentInvalid, match="its `key`"):
+        gateway_from_text("syslog", ["protocols=tls", "certificate=web.pem"])
+    with pytest.raises(ArgumentInvalid, match="No such file"):
+        Syslog(protocols=("tls",), certificate="web.pem", key="web.key").open(log)
     with pytest.raises(headwater.errors.UsageError, match="Atlantis"):
         Syslog(zone="Atlantis")
 
