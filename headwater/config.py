@@ -23,6 +23,7 @@ Durability = Literal["fsync", "os", "memory"]
 Codec = Literal["none", "lz4", "zstd"]
 Color = Literal["auto", "always", "never"]
 Maintenance = Literal["auto", "manual"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 Output = Literal["table", "json", "jsonl", "csv"]
 
 FILE_NAME = "headwater.toml"
@@ -113,6 +114,14 @@ def _optional(parse: _Parse) -> _Parse:
     return lambda value: None if value is None or value == "none" else parse(value)
 
 
+def _flag(value: Any) -> bool:
+    words = {"true": True, "false": False, "1": True, "0": False}
+    found = value if isinstance(value, bool) else words.get(str(value).strip().lower())
+    if found is None:
+        raise _refuse(value, "true or false")
+    return found
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _refuse(value, "some text")
@@ -141,7 +150,7 @@ class _Rule:
 
 
 _RULES = {
-    "log": _Rule(help="Address of the log: a folder, or the http://… of a server.", parse=_text),
+    "log": _Rule(help="Address of the log: a folder, the http://… of a server, or kafka://HOST:PORT.", parse=_text),
     "token": _Rule(
         help="What commands show to a server of the log; see `headwater token`.", parse=_optional(_text), show=_hidden
     ),
@@ -217,6 +226,34 @@ _RULES = {
         show=_hidden,
     ),
     "alert_mail_sender": _Rule(help="Who writes the mails of alerts.", parse=_text),
+    "kafka_user": _Rule(
+        help="User at the brokers of a log on Kafka (SASL); none uses no credentials.", parse=_optional(_text)
+    ),
+    "kafka_password": _Rule(help="Password of that user.", parse=_optional(_text), show=_hidden),
+    "kafka_mechanism": _Rule(
+        help="How the password is proven to brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+        parse=_one_of(get_args(Mechanism)),
+    ),
+    "kafka_tls": _Rule(help="Whether brokers are reached over TLS; certificates that follow imply it.", parse=_flag),
+    "kafka_ca_file": _Rule(
+        help="File with the certificates that brokers are checked against; none trusts the system's.",
+        parse=_optional(_path),
+    ),
+    "kafka_certificate_file": _Rule(
+        help="File with the certificate that this process shows to brokers.", parse=_optional(_path)
+    ),
+    "kafka_key_file": _Rule(help="File with the key of that certificate.", parse=_optional(_path)),
+    "kafka_values": _Rule(
+        help="Format of the values of a new topic on Kafka, such as json; see docs/reference/kafka.md.", parse=_text
+    ),
+    "kafka_replication": _Rule(
+        help="Copies of a new topic on Kafka; none takes the brokers' default.", parse=_optional(_count(most=32_767))
+    ),
+    "kafka_seconds_max": _Rule(
+        help="How long a call waits for the brokers of a log on Kafka.",
+        parse=_seconds_above_zero,
+        show=format_seconds,
+    ),
     "color": _Rule(help="Colour in the terminal: auto, always or never.", parse=_one_of(get_args(Color))),
     "output": _Rule(help="How commands print: table, json, jsonl or csv.", parse=_one_of(get_args(Output))),
 }
@@ -259,6 +296,16 @@ class Config:
     alert_webhook_secret: str | None = field(default=None, repr=False)
     alert_mail_server: str | None = field(default=None, repr=False)
     alert_mail_sender: str = "headwater@localhost"
+    kafka_user: str | None = None
+    kafka_password: str | None = field(default=None, repr=False)
+    kafka_mechanism: Mechanism = "PLAIN"
+    kafka_tls: bool = False
+    kafka_ca_file: Path | None = None
+    kafka_certificate_file: Path | None = None
+    kafka_key_file: Path | None = None
+    kafka_values: str = "json"
+    kafka_replication: int | None = None
+    kafka_seconds_max: float = 30.0
     color: Color = "auto"
     output: Output = "table"
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -39,6 +39,7 @@ from headwater.log.port import (
 )
 from headwater.log.remote import RemoteLog
 from headwater.log.topic import Retention, Topic, TopicChanges, TopicConfig, TopicSettings
+from headwater.optional import require
 
 
 def open(
@@ -54,7 +55,8 @@ def open(
     """Open the log at an address; create it if there is none.
 
     An address that begins with `http://` or `https://` is that of a server; `token` authenticates the caller, and
-    `certificates` is a file with certificates to trust instead of the system's. Functions take a `Log` of any kind.
+    `certificates` is a file with certificates to trust instead of the system's. One that begins with `kafka://` is that
+    of Kafka's brokers, with credentials from the settings. Functions take a `Log` of any kind.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open(folder) as log:
@@ -65,8 +67,13 @@ def open(
     """
     if str(address).startswith(("http://", "https://")):
         return RemoteLog(str(address), token=token, certificates=certificates, config=config, clock=clock)
+    if str(address).startswith("kafka://"):
+        require("confluent_kafka", extra="kafka")
+        from headwater.log.kafka import KafkaLog
+
+        return KafkaLog(str(address), config=config, clock=clock, read_only=read_only)
     if is_remote(address):
-        raise ArgumentInvalid(name="log", value=str(address), expected="a folder, http://… or https://…")
+        raise ArgumentInvalid(name="log", value=str(address), expected="a folder, http://…, https://… or kafka://…")
     return open_folder(address, config=config, create=create, read_only=read_only, clock=clock)
 
 

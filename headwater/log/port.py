@@ -72,10 +72,12 @@ class Appended:
     topic: str
     ranges: dict[int, tuple[int, int]]
     duplicate: bool = False
+    #: How many rows there are, on a log where other offsets may lie between theirs.
+    rows: int | None = None
 
     @property
     def count(self) -> int:
-        return sum(stop - start for start, stop in self.ranges.values())
+        return self.rows if self.rows is not None else sum(stop - start for start, stop in self.ranges.values())
 
     @property
     def offsets_next(self) -> Offsets:
@@ -117,11 +119,13 @@ class PartitionInfo:
     bytes: int
     segments: int
     appended_at_us: int | None
+    #: How many rows there are, on a log where offsets are not numbers of rows.
+    counted: int | None = None
 
     @property
     def rows(self) -> int:
         """The number of offsets; after compaction there may be fewer rows."""
-        return self.offset_next - self.offset_start
+        return self.counted if self.counted is not None else self.offset_next - self.offset_start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +162,14 @@ class Lag:
     seconds: float
     member: str | None = None
     expires_in_seconds: float | None = None
+    #: How many rows there are, on a log where offsets are not numbers of rows.
+    counted: int | None = None
 
     @property
     def rows(self) -> int:
-        return self.offset_next - max(self.committed or 0, self.offset_start)
+        return (
+            self.counted if self.counted is not None else self.offset_next - max(self.committed or 0, self.offset_start)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,6 +453,10 @@ class Log(Protocol):
     def offset_step(self, topic: str) -> float:  # noqa: ARG002
         """About how many offsets a row takes, to estimate how many rows a range has: 1, unless offsets have gaps."""
         return 1.0
+
+    def rows_between(self, topic: str, partition: int, start: int, stop: int) -> int | None:  # noqa: ARG002
+        """How many rows have offsets from `start` up to `stop`, on a log where that is not their difference."""
+        return None
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
         """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""

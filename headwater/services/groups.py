@@ -211,7 +211,7 @@ class Members(Service):
             session_seconds_max=session_seconds_max,
             heartbeat_seconds=heartbeat_seconds,
         )
-        membership.join(lambda new: self._begin(group, new, begin))
+        membership.join(lambda new: self._begin(group, new, begin), lambda: None)
         held = RemoteMember(member or membership.id, membership, secrets.token_urlsafe(16))
         if not self._members.put(self._name(group, held.name), held, evict=False):
             membership.leave()

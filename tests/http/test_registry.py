@@ -45,7 +45,7 @@ def test_a_schema_is_registered_once_and_found_by_every_name(registry: SchemaReg
     second = registry.register_schema("orders-value", Schema(SECOND, "AVRO"))
     assert second == first + 1
     assert registry.register_schema("copies-value", Schema(FIRST, "AVRO")) == first
-    registry.clear_caches()  # type: ignore[no-untyped-call]
+    registry.clear_caches()
     assert json.loads(registry.get_schema(first).schema_str or "") == json.loads(FIRST)
     assert registry.get_subjects() == ["copies-value", "orders-value"]
     assert registry.get_versions("orders-value") == [1, 2]
@@ -109,7 +109,7 @@ def test_a_deleted_subject_is_hidden_and_then_forgotten(registry: SchemaRegistry
     assert registry.delete_subject("orders-value") == [1]
     assert registry.get_subjects() == []
     assert registry.get_subjects(deleted=True) == ["orders-value"]
-    registry.clear_caches()  # type: ignore[no-untyped-call]
+    registry.clear_caches()
     assert registry.get_schema(identity).schema_str is not None  # rows written with it can still be read
     assert registry.delete_subject("orders-value", permanent=True) == [1]
     assert registry.get_subjects(deleted=True) == []

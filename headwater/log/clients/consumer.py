@@ -362,7 +362,7 @@ class Consumer:
             session_seconds_max=config.session_seconds_max,
             heartbeat_seconds=config.heartbeat_seconds,
         )
-        self._membership.join(self._begin)
+        self._membership.join(self._begin, self._release)
         self._watch.add_group(self.group)
         self._adopt(self._membership.owned)
         if config.heartbeat_in_background:
@@ -395,10 +395,13 @@ class Consumer:
             self._membership.refresh(check_members=bool(self._member_checks))
             self._adopt(self._membership.owned)
             if self._membership.releasing:
-                self._release(self._membership)
+                self._release()
         self._warn_if_near_expiry()
 
-    def _release(self, membership: Membership) -> None:
+    def _release(self) -> None:
+        membership = self._membership
+        if membership is None:
+            return
         places = membership.releasing & self._positions.keys()
         if self._on_revoke is not None and places:
             self._on_revoke(sorted(places))

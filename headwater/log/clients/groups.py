@@ -85,7 +85,9 @@ class Membership(Protocol):
     owned: set[Place]
     releasing: set[Place]
 
-    def join(self, begin: Callable[[set[str]], None]) -> None: ...
+    def join(self, begin: Callable[[set[str]], None], release: Callable[[], None]) -> None:
+        """Join; `release` is called where the group itself takes partitions away, while it waits for that."""
+
     def refresh(self, *, check_members: bool = False) -> None: ...
     def notice(self) -> None: ...
     def release(self, places: set[Place]) -> None: ...
@@ -158,6 +160,7 @@ def lag_of(
                 seconds=seconds,
                 member=(owners or {}).get(Place(topic, number)),
                 expires_in_seconds=expires,
+                counted=log.rows_between(topic, number, first, end),
             )
         )
     return lags

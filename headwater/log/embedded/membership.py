@@ -210,8 +210,11 @@ class Membership:
         self._known: dict[str, int] = {}
         self._check_at_us = 0
 
-    def join(self, begin: Callable[[set[str]], None]) -> None:
-        """Join the group. `begin` commits the first offsets of topics that are new to the group."""
+    def join(self, begin: Callable[[set[str]], None], release: Callable[[], None] | None = None) -> None:  # noqa: ARG002
+        """Join the group. `begin` commits the first offsets of topics that are new to the group.
+
+        Nothing is taken away here while a member waits: it sees in `releasing` what it should release.
+        """
         self.folder.make()
         with self.folder.exclusive():
             state = self.folder.load()

@@ -95,8 +95,8 @@ class RemoteMembership:
         self._stale = False
         self._key = ""
 
-    def join(self, begin: Callable[[set[str]], None]) -> None:  # noqa: ARG002  # the server commits the first offsets
-        """Join the group."""
+    def join(self, begin: Callable[[set[str]], None], release: Callable[[], None] | None = None) -> None:  # noqa: ARG002
+        """Join the group. The server commits the first offsets, and takes nothing away while a member waits."""
         self._adopt(self._connection.post(f"/groups/{self._group}/members", self._asked))
 
     def refresh(self, *, check_members: bool = False) -> None:

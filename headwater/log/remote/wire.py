@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,7 +118,8 @@ def appended_to_json(found: Appended) -> dict[str, Any]:
 
 def appended_from_json(body: Mapping[str, Any]) -> Appended:
     ranges = {int(number): (span[0], span[1]) for number, span in body["ranges"].items()}
-    return Appended(topic=body["topic"], ranges=ranges, duplicate=body["duplicate"])
+    found = Appended(topic=body["topic"], ranges=ranges, duplicate=body["duplicate"])
+    return found if found.count == body["count"] else replace(found, rows=body["count"])
 
 
 def lag_from_json(body: Mapping[str, Any]) -> Lag:

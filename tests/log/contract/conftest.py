@@ -12,7 +12,10 @@ from headwater.config import Config
 from headwater.log import Log
 from headwater.log import open as open_log
 from tests.http.process import ServerProcess, SharedClock
+from tests.kafka_server import kafka as kafka
+from tests.log.adapters import KAFKA, open_kafka
 from tests.log.adapters import server as server
+from tests.log.contract.limits import is_left_out
 
 
 @pytest.fixture
@@ -20,10 +23,20 @@ def clock(tmp_path: Path) -> ManualClock:
     return SharedClock(tmp_path / "clock")
 
 
-@pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core])])
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what an adapter cannot do, by the list that its reference page shows."""
+    items[:] = [item for item in items if not is_left_out(item)]
+
+
+@pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core]), KAFKA])
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[Log]:
     if request.param == "embedded":
         with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as opened:
+            yield opened
+        return
+    if request.param == "kafka":
+        with open_kafka(request.getfixturevalue("kafka")) as opened:
             yield opened
         return
     server: ServerProcess = request.getfixturevalue("server")

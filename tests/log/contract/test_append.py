@@ -191,7 +191,7 @@ def test_a_retried_batch_is_not_doubled(log: Log) -> None:
     assert again.ranges == first.ranges
     log.append("t", ROWS, producer="loader", sequence=8)
     assert log.append("t", ROWS, producer="loader", sequence=3).duplicate
-    assert log.end_offsets("t") == {0: 4}
+    assert log.read("t").count() == 4
     assert log.last_sequence("t", "loader") == 8
 
 
@@ -204,7 +204,7 @@ def test_a_zombie_producer_is_refused(log: Log) -> None:
     with pytest.raises(ProducerFenced):
         log.append("t", ROWS, producer="loader", epoch=old, sequence=1)
     log.append("t", ROWS, producer="loader", epoch=new, sequence=1)
-    assert log.end_offsets("t") == {0: 4}
+    assert log.read("t").count() == 4
 
 
 def test_a_punctuation_is_read_in_order_with_the_rows(log: Log) -> None:

@@ -15,15 +15,15 @@ from headwater.log.errors import OffsetAhead
 from headwater.log.port import Batch
 from tests.laws import costly
 from tests.log.adapters import Logs
-from tests.log.adapters import logs as logs
+from tests.log.adapters import all_logs as all_logs
 
 SECOND = 1_000_000
 names = itertools.count()
 
 
 @pytest.fixture
-def log(logs: Logs) -> Iterator[Log]:
-    with logs() as opened:
+def log(all_logs: Logs) -> Iterator[Log]:
+    with all_logs() as opened:
         yield opened
 
 

@@ -167,7 +167,7 @@ def test_partitions_can_be_added_but_not_taken_away(log: Log) -> None:
 def test_settings_change_while_the_topic_is_in_use(log: Log) -> None:
     log.create("orders", {"id": "int64"})
     log.append("orders", [{"id": 1}])
-    changed = log.alter("orders", retention=timedelta(days=1), codec="lz4", archive=True)
+    changed = log.alter("orders", retention=timedelta(days=1), codec="lz4")
     assert changed.retention.seconds_max == 86_400
     log.append("orders", [{"id": 2}])
     assert [row["id"] for row in log.read("orders").rows()] == [1, 2]
@@ -192,10 +192,22 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(log: Log) -> None:
     assert log.read("orders").count() == 0
 
 
-def test_a_description_counts_rows_bytes_and_segments(log: Log) -> None:
+def test_segments_can_be_archived(log: Log) -> None:
+    log.create("orders", {"id": "int64"})
+    assert log.alter("orders", archive=True).archive
+
+
+def test_a_description_counts_rows(log: Log) -> None:
     log.create("orders", {"id": "int64"}, partitions=2)
     log.append("orders", [{"id": 1}, {"id": 2}], partition=0)
     described = log.describe("orders")
     assert described.rows == 2
-    assert described.bytes > 0
     assert [part.offset_next for part in described.partitions] == [2, 0]
+
+
+def test_a_description_counts_bytes_and_segments(log: Log) -> None:
+    log.create("orders", {"id": "int64"})
+    log.append("orders", [{"id": 1}])
+    described = log.describe("orders")
+    assert described.bytes > 0
+    assert described.partitions[0].segments == 1

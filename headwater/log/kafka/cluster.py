@@ -1,0 +1,490 @@
+"""The connection to a Kafka cluster: its clients, made when they are first used, and its answers as our errors.
+
+Clients of librdkafka have threads, so a process that was forked makes its own. Consumers are kept and lent: making one
+costs more than a read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from headwater.config import Config
+from headwater.errors import Closed, HeadwaterError, NotFound
+from headwater.log.errors import OffsetExpired, RowTooLarge
+from headwater.log.kafka.address import Address, client_settings
+from headwater.log.kafka.delivery import Place
+from headwater.log.kafka.errors import AccessDenied, BrokerRefused, BrokerUnreachable, CredentialsRefused
+from headwater.log.kafka.values.port import Headers, Incoming
+
+T = TypeVar("T")
+#: Positions that are asked for by name.
+EARLIEST, LATEST, NEWEST = OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp()
+#: The group that consumers name who only read; nothing is ever committed for it.
+READERS_GROUP = "headwater-readers"
+FETCH = {
+    "group.id": READERS_GROUP,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    "check.crcs": False,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 65_536,
+    "max.partition.fetch.bytes": 10 * 1024 * 1024,
+    "fetch.error.backoff.ms": 50,
+}
+#: A read fetches what is there; a wait stays at the broker until something comes.
+READ_WAIT_MS, WATCH_WAIT_MS = 10, 500
+CONSUMERS_KEPT_MAX = 4
+
+_UNREACHABLE = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+#: The leader of a partition is being chosen, or has just been.
+_MOVED = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+}
+#: A transaction is ending, or the coordinator is being chosen.
+_UNSTABLE = {
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+#: Another producer with the same transactional id has begun.
+FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+}
+
+
+class Reading:
+    """A consumer that reads what it is assigned, and the partitions whose leaders it has looked up."""
+
+    def __init__(self, client: Consumer, seconds_max: float) -> None:
+        self.client = client
+        self._seconds_max = seconds_max
+        self._known: set[tuple[str, int]] = set()
+
+    def assign(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Begin at an offset in each partition. A client that must look up a leader by itself does so seconds later."""
+        for topic in {topic for topic, _ in positions.keys() - self._known}:
+            self.client.list_topics(topic=topic, timeout=self._seconds_max)
+        self._known |= positions.keys()
+        self.client.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
+
+
+class Cluster:
+    """The clients of one log in this process."""
+
+    def __init__(self, address: Address, config: Config) -> None:
+        self.address = address
+        self.seconds_max = config.kafka_seconds_max
+        # Any: librdkafka's settings are texts, numbers and functions.
+        self.settings: dict[str, Any] = client_settings(address, config)
+        self.closed = False
+        self._lock = threading.RLock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._admin: AdminClient | None = None
+        self._producer: Producer | None = None
+        self._idle: dict[int, list[Reading]] = {}
+        self._heard: KafkaError | None = None
+
+    def _check(self) -> None:
+        if self.closed:
+            raise Closed(what="log")
+        if self._pid != os.getpid():  # forked: the threads of the parent's clients are not here
+            self._lock = threading.RLock()
+            self._forget()
+
+    def epoch(self) -> int:
+        """Changes when the clients of this process are others: after a fork."""
+        self._check()
+        return self._pid
+
+    def hear(self, error: KafkaError) -> None:
+        """Keep what a client says between calls: only there it tells that it was refused, not merely unanswered."""
+        if error.code() in _CREDENTIALS or self._heard is None or self._heard.code() not in _CREDENTIALS:
+            self._heard = error
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def admin(self) -> AdminClient:
+        self._check()
+        with self._lock:
+            if self._admin is None:
+                settings: dict[str, Any] = {**self.settings, "error_cb": self.hear}
+                self._admin = AdminClient(settings)
+            return self._admin
+
+    # Any: librdkafka's settings.
+    def new_producer(self, **settings: Any) -> Producer:
+        self._check()
+        usual = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.size": 1_000_000,
+            "message.max.bytes": 64 * 1024 * 1024,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 524_288,
+            "message.timeout.ms": round(self.seconds_max * 1000),
+            "partitioner": "murmur2_random",
+        }
+        producer = Producer({**self.settings, **usual, "error_cb": self.hear, **settings})
+        # A client that knows its brokers gets its id at once: one that does not tries again after half a second.
+        with self.errors(what="a producer"):
+            producer.list_topics(timeout=self.seconds_max)
+        return producer
+
+    def producer(self) -> Producer:
+        """The producer of all appends that are not transactions. A thread serves its callbacks."""
+        self._check()
+        with self._lock:
+            if self._producer is None:
+                self._producer = self.new_producer()
+                threading.Thread(
+                    target=self._serve, args=(self._producer,), name="headwater-kafka", daemon=True
+                ).start()
+            return self._producer
+
+    def _serve(self, producer: Producer) -> None:
+        while not self.closed:
+            producer.poll(0.1)
+
+    def new_consumer(self, **settings: Any) -> Consumer:
+        self._check()
+        return Consumer({**self.settings, "error_cb": self.hear, **settings})
+
+    @contextlib.contextmanager
+    def consumer(self, *, wait_ms: int = READ_WAIT_MS) -> Iterator[Reading]:
+        """Lend a consumer without an assignment."""
+        self._check()
+        with self._lock:
+            idle = self._idle.setdefault(wait_ms, [])
+            reading = idle.pop() if idle else None
+        if reading is None:
+            client = self.new_consumer(**FETCH, **{"fetch.wait.max.ms": wait_ms})
+            reading = Reading(client, self.seconds_max)
+        try:
+            yield reading
+        except GeneratorExit:  # a reader stopped early
+            self._put_back(reading, idle)
+            raise
+        except BaseException:
+            reading.client.close()
+            raise
+        self._put_back(reading, idle)
+
+    def _put_back(self, reading: Reading, idle: list[Reading]) -> None:
+        reading.client.unassign()
+        with self._lock:
+            if not self.closed and len(idle) < CONSUMERS_KEPT_MAX:
+                idle.append(reading)
+                return
+        reading.client.close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        with self._lock:
+            self.closed = True
+            if self._pid != os.getpid():
+                return
+            for reading in [reading for idle in self._idle.values() for reading in idle]:
+                reading.client.close()
+            if self._producer is not None:
+                self._producer.flush(5.0)
+            self._forget()
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def answer(self, future: Future[T], *, what: str = "", name: str = "") -> T:
+        """The result of a request, or its error as ours."""
+        try:
+            return future.result(timeout=self.seconds_max + 5)
+        except KafkaException as error:
+            raise self.translated(error.args[0], what=what, name=name) from error
+        except TimeoutError as error:
+            raise self.unreachable() from error
+
+    @contextlib.contextmanager
+    def errors(self, *, what: str = "", name: str = "") -> Iterator[None]:
+        """Raise Kafka's errors as ours."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self.translated(error.args[0], what=what, name=name) from error
+
+    def translated(self, error: KafkaError, *, what: str = "", name: str = "") -> HeadwaterError:
+        """An error of Kafka as ours; `what` and `name` say what was asked about."""
+        code, text = error.code(), error.str()
+        if code in _CREDENTIALS:
+            return CredentialsRefused(address=str(self.address), why=text)
+        if code in _UNREACHABLE:
+            return self.unreachable(text)
+        if code in _DENIED:
+            return AccessDenied(address=str(self.address), what=_DENIED[code], name=name)
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID):
+            return NotFound(kind="topic", name=name)
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RowTooLarge(topic=name, size=-1, size_max=-1)
+        return BrokerRefused(address=str(self.address), what=what or name or "a request", why=f"{error.name()}: {text}")
+
+    def unreachable(self, why: str = "no broker answers") -> HeadwaterError:
+        heard = self._heard
+        if heard is not None and heard.code() in _CREDENTIALS:
+            return CredentialsRefused(address=str(self.address), why=heard.str())
+        return BrokerUnreachable(address=str(self.address), why=heard.str() if heard is not None else why)
+
+    def offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, tuple[int, int]]:
+        """For each partition the offset of a position, -1 for none, and the time of that message in milliseconds."""
+        asked = {TopicPartition(topic, number): spec for number in numbers}
+        if not asked:
+            return {}
+        admin = self.admin()
+        deadline = time.monotonic() + self.seconds_max
+        while True:
+            with self.errors(name=self.address.name(topic) or topic):
+                futures = admin.list_offsets(
+                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
+                )
+            try:
+                found = {
+                    place.partition: future.result(timeout=self.seconds_max + 5) for place, future in futures.items()
+                }
+                return {number: (one.offset, one.timestamp) for number, one in found.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                    raise self.translated(error.args[0], name=self.address.name(topic) or topic) from error
+                time.sleep(0.02)
+
+    def wait_until_visible(self, ranges: Mapping[Place, tuple[int, int]]) -> None:
+        """Wait until readers see committed messages: the brokers end a transaction just after they have confirmed it."""
+        deadline = time.monotonic() + self.seconds_max
+        for topic in {place.topic for place in ranges}:
+            stops = {place.partition: stop for place, (_, stop) in ranges.items() if place.topic == topic}
+            while True:
+                ends = self.offsets(topic, stops, LATEST)
+                if all(ends[number][0] >= stop for number, stop in stops.items()):
+                    break
+                if time.monotonic() > deadline:
+                    raise self.unreachable()
+                time.sleep(0.001)
+
+    def group_offsets(self, group: str, places: list[TopicPartition] | None) -> list[TopicPartition]:
+        """The committed offsets of a group of Kafka, when no transaction is about to change them."""
+        asked = ConsumerGroupTopicPartitions(group, places)
+        deadline = time.monotonic() + self.seconds_max
+        while True:
+            with self.errors(what="offsets of a group", name=group):
+                futures = self.admin().list_consumer_group_offsets(
+                    [asked], require_stable=True, request_timeout=self.seconds_max
+                )
+            try:
+                found = next(iter(futures.values())).result(timeout=self.seconds_max + 5).topic_partitions or []
+                error = next((place.error for place in found if place.error is not None), None)
+            except KafkaException as raised:
+                found, error = [], raised.args[0]
+            except TimeoutError as raised:
+                raise self.unreachable() from raised
+            if error is None:
+                return list(found)
+            if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            if error.code() not in _UNSTABLE or time.monotonic() > deadline:
+                raise self.translated(error, what=f"offsets of group {group!r}", name=group)
+            time.sleep(0.002)
+
+    def topic_names(self) -> list[str]:
+        """All topics that this user may see, by their names on Kafka."""
+        with self.errors(what="the list of topics"):
+            return list(self.admin().list_topics(timeout=self.seconds_max).topics)
+
+    def describe_topic(self, topic: str) -> tuple[str, int] | None:
+        """The id that Kafka gave to a topic, and its number of partitions; None if there is none."""
+        with self.errors(what="a topic", name=topic):
+            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.seconds_max)
+        try:
+            found = futures[topic].result(timeout=self.seconds_max + 5)
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                return None
+            raise self.translated(error.args[0], name=self.address.name(topic) or topic) from error
+        except TimeoutError as error:
+            raise self.unreachable() from error
+        id = found.topic_id
+        return f"{id.get_most_significant_bits() % 2**64:016x}{id.get_least_significant_bits() % 2**64:016x}", len(
+            found.partitions
+        )
+
+    def topic_settings(self, topic: str) -> dict[str, str]:
+        """The settings of a topic of Kafka."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with self.errors(what="settings of a topic", name=topic):
+            futures = self.admin().describe_configs([resource], request_timeout=self.seconds_max)
+        found = self.answer(futures[resource], what="settings of a topic", name=self.address.name(topic) or topic)
+        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+
+    def wait_for_topic(self, topic: str, *, partitions: int) -> None:
+        """Wait until the brokers know a topic, and each partition has a leader."""
+        deadline = time.monotonic() + self.seconds_max
+        while True:
+            facts = self.describe_topic(topic)
+            if facts is not None and facts[1] >= partitions:
+                try:
+                    self.offsets(topic, range(partitions), LATEST)
+                    return
+                except NotFound:
+                    pass
+            if time.monotonic() > deadline:
+                raise self.unreachable()
+            time.sleep(0.02)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def messages(
+        self, topic: str, partition: int, start: int, stop: int, *, count_max: int = 10_000
+    ) -> Iterator[list[Incoming]]:
+        """The messages with offsets from `start` up to `stop`, some at a time. `stop` must be at the end at most."""
+        if start >= stop:
+            return
+        name = self.address.name(topic) or topic
+        with self.consumer() as reading:
+            client = reading.client
+            with self.errors(name=name):
+                reading.assign({(topic, partition): start})
+            deadline = time.monotonic() + self.seconds_max
+            while True:
+                with self.errors(name=name):
+                    # Wait for one, then take all that came with it: a wait for more would last until its end.
+                    got = client.consume(1, timeout=min(1.0, self.seconds_max))
+                    if got and count_max > 1:
+                        got += client.consume(count_max - 1, timeout=0)
+                found: list[Incoming] = []
+                done = False
+                for message in got:
+                    error = message.error()
+                    if error is None:
+                        offset = message.offset() or 0
+                        if offset >= stop:
+                            done = True
+                            break
+                        found.append(
+                            Incoming(
+                                offset, message.value(), message.key(), _headers(message), message.timestamp()[1] * 1000
+                            )
+                        )
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        done = True
+                        break
+                    elif not self._passes(error):
+                        raise self._read_error(error, name, partition, start)
+                if found:
+                    deadline = time.monotonic() + self.seconds_max
+                    yield found
+                    done = done or found[-1].offset >= stop - 1
+                if done:
+                    return
+                if time.monotonic() > deadline:
+                    raise self.unreachable()
+
+    @staticmethod
+    def _passes(error: KafkaError) -> bool:
+        """Whether the client goes on by itself after an error."""
+        return bool(error.retriable()) or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+    def _read_error(self, error: KafkaError, name: str, partition: int, start: int) -> HeadwaterError:
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            oldest = self.offsets(self.address.topic(name), [partition], EARLIEST)[partition][0]
+            return OffsetExpired(partition=f"{name}/{partition}", asked=start, oldest=oldest)
+        return self.translated(error, what=f"{name}/{partition}", name=name)
+
+    def wait(self, positions: Mapping[tuple[str, int], int], *, seconds: float, stopped: Callable[[], bool]) -> bool:
+        """Wait at the brokers until one of these partitions has a message at or behind its offset."""
+        if not positions:
+            time.sleep(min(seconds, 0.05))
+            return False
+        deadline = time.monotonic() + seconds
+        with self.consumer(wait_ms=WATCH_WAIT_MS) as reading:
+            client = reading.client
+            with self.errors(what="a wait"):
+                reading.assign(positions)
+            while not stopped():
+                left = deadline - time.monotonic()
+                got = client.consume(1, timeout=max(0.0, min(left, 0.5)))
+                for message in got:
+                    error = message.error()
+                    if error is None or not (error.code() == KafkaError._PARTITION_EOF or self._passes(error)):
+                        return True
+                if left <= 0:
+                    return False
+        return False
+
+
+def _headers(message: Message) -> Headers:
+    # librdkafka gives a list of pairs with bytes; its types say what may be sent.
+    found: Any = message.headers()
+    return found or ()
+
+
+def at_time(milliseconds: int) -> OffsetSpec:
+    """The position of the first message at or after a time."""
+    found: OffsetSpec = OffsetSpec.for_timestamp(max(0, milliseconds))
+    return found
+
+
+def is_set(offset: int) -> bool:
+    """Whether an offset was committed."""
+    return offset not in (OFFSET_INVALID, -1) and offset >= 0

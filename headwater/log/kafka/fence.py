@@ -1,0 +1,237 @@
+"""Transactions of Kafka under transactional ids, and the fence that is written in each.
+
+Who commits under a name owns its transactional id: to own it, a process makes a producer with it, which fences the
+producer of the process before, and aborts what that one had open. Only then it reads the fence, and decides. If another
+process has begun meanwhile, the commit fails, nothing of it becomes visible, and the decision is made again.
+
+The fence of a name is an offset of a consumer group of its own, committed in the same transaction as the rows: it is
+read in one request, whatever other transactions are open. Its metadata say what was committed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from headwater.errors import HeadwaterError
+from headwater.faults import reach
+from headwater.log.errors import RowTooLarge
+from headwater.log.kafka.cluster import FENCED, Cluster, is_set
+from headwater.log.kafka.delivery import Messages, Place, send_all
+from headwater.log.kafka.errors import TransactionContended
+
+#: How often a commit is tried again after another process has fenced it.
+ATTEMPTS_MAX = 12
+TIMEOUT_MS = 60_000
+#: Kafka's own limit of the metadata of an offset is 4096 bytes.
+METADATA_BYTES_MAX = 4_000
+#: Producers without a name that are kept; more are made and closed.
+SPARE_MAX = 4
+
+Ranges = dict[Place, tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """What one transaction writes: messages by partition, and offsets of groups. `fence` makes one more, of the ranges."""
+
+    messages: dict[Place, Messages]
+    offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    fence: Callable[[Ranges], tuple[str, TopicPartition]] | None = None
+
+
+class Transactor:
+    """The transactional producers of one log in this process, by their ids."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.RLock] = {}
+        self._producers: dict[str, tuple[int, Producer]] = {}
+        self._spare: list[str] = []
+        # Any: librdkafka's value, which has no public type.
+        self._groups: dict[str, Any] = {}
+
+    # -- owning an id -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def owned(self, name: str) -> Iterator[None]:
+        """One thread at a time commits under a name."""
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.RLock())
+        with lock:
+            yield
+
+    def own(self, name: str, *, again: bool = False) -> Producer:
+        """The producer of a name; if it is new, it has fenced all others of the name."""
+        epoch = self._cluster.epoch()
+        known = self._producers.get(name)
+        if known is not None and known[0] == epoch and not again:
+            return known[1]
+        producer = self._cluster.new_producer(
+            **{
+                "transactional.id": f"{self._cluster.address.prefix}headwater.{name}",
+                "transaction.timeout.ms": TIMEOUT_MS,
+                "message.timeout.ms": TIMEOUT_MS,
+            }
+        )
+        with self._cluster.errors(what="a transactional producer", name=name):
+            self._retried(partial(producer.init_transactions, self._cluster.seconds_max))
+        self._producers[name] = (epoch, producer)
+        return producer
+
+    @contextmanager
+    def spare(self) -> Iterator[str]:
+        """An id of this process for a transaction that has no name."""
+        with self._lock:
+            name = self._spare.pop() if self._spare else f"spare-{uuid.uuid4().hex}"
+        try:
+            yield name
+        finally:
+            with self._lock:
+                if len(self._spare) < SPARE_MAX:
+                    self._spare.append(name)
+                else:
+                    self._producers.pop(name, None)
+
+    # -- committing ---------------------------------------------------------------------------------------------------
+
+    def run(self, name: str, decide: Callable[[], Commit | None]) -> Ranges | None:
+        """Commit what `decide` returns under a name, in one transaction; None if it decides that there is nothing to do.
+
+        `decide` runs while the name is owned, and again if another process took the name before the commit.
+        """
+        with self.owned(name):
+            for attempt in range(ATTEMPTS_MAX):
+                producer = self.own(name, again=False)
+                commit = decide()
+                if commit is None:
+                    return None
+                try:
+                    return self._commit(producer, commit)
+                except (KafkaException, SystemError) as raised:
+                    self._producers.pop(name, None)
+                    error = _kafka_error(raised)
+                    if error.args[0].code() not in FENCED:
+                        raise self._translated(error, commit) from error
+                    time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 5)))
+            raise TransactionContended(name=name, attempts=ATTEMPTS_MAX)
+
+    def _translated(self, error: KafkaException, commit: Commit) -> HeadwaterError:
+        topic = next(iter(commit.messages), Place("", 0)).topic
+        name = self._cluster.address.name(topic) or topic
+        found = self._cluster.translated(error.args[0], what="a transaction", name=name)
+        if isinstance(found, RowTooLarge):
+            largest = max(len(one["value"] or b"") for some in commit.messages.values() for one in some)
+            return RowTooLarge(topic=name, size=largest, size_max=largest - 1)
+        return found
+
+    def _commit(self, producer: Producer, commit: Commit) -> Ranges:
+        seconds = self._cluster.seconds_max
+        producer.begin_transaction()
+        try:
+            deliveries = send_all(producer, commit.messages, seconds_max=seconds)
+            reach("kafka.sent")
+            deadline = time.monotonic() + seconds
+            while producer.flush(1.0) and time.monotonic() < deadline:
+                pass
+            for delivery in deliveries.values():
+                if delivery.error is not None:
+                    raise KafkaException(delivery.error)
+            ranges = {
+                Place(place.topic, number): found
+                for place, delivery in deliveries.items()
+                for number, found in delivery.ranges.items()
+            }
+            offsets = dict(commit.offsets)
+            if commit.fence is not None:
+                group, fence = commit.fence(ranges)
+                offsets[group] = [*offsets.get(group, ()), fence]
+            for group, places in offsets.items():
+                told = self._group(group)
+                self._retried(partial(producer.send_offsets_to_transaction, places, told, seconds))
+            reach("kafka.committing")
+            self._retried(partial(producer.commit_transaction, seconds))
+        except (KafkaException, SystemError) as error:
+            if not _kafka_error(error).args[0].fatal():
+                self._abort(producer)
+            raise
+        except BaseException:
+            self._abort(producer)
+            raise
+        reach("kafka.committed")
+        self._cluster.wait_until_visible(ranges)
+        return ranges
+
+    def _abort(self, producer: Producer) -> None:
+        try:
+            self._retried(partial(producer.abort_transaction, self._cluster.seconds_max))
+        except KafkaException:
+            # The broker aborts it when the id is used again, or after its timeout.
+            producer.purge()
+
+    def _retried(self, act: Callable[[], object]) -> None:
+        deadline = time.monotonic() + self._cluster.seconds_max
+        while True:
+            try:
+                act()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    # Any: librdkafka's value, which has no public type.
+    def _group(self, group: str) -> Any:
+        found = self._groups.get(group)
+        if found is None:
+            client: Consumer = self._cluster.new_consumer(**{"group.id": group, "enable.auto.commit": False})
+            found = self._groups[group] = client.consumer_group_metadata()
+            client.close()
+        return found
+
+    # -- fences -------------------------------------------------------------------------------------------------------
+
+    def fence_group(self, name: str) -> str:
+        return f"{self._cluster.address.prefix}__headwater.{name}"
+
+    # Any: metadata are JSON.
+    def fence(self, name: str, topic: str) -> tuple[int, dict[str, Any]]:
+        """The last sequence that was committed under a name for a topic of Kafka, -1 for none, and what it said."""
+        for place in self._cluster.group_offsets(self.fence_group(name), [TopicPartition(topic, 0)]):
+            if is_set(place.offset):
+                return place.offset - 1, orjson.loads(place.metadata) if place.metadata else {}
+        return -1, {}
+
+    def close(self) -> None:
+        self._producers.clear()
+        self._groups.clear()
+
+
+def _kafka_error(error: BaseException) -> KafkaException:
+    """The error of the client. A producer that is fenced raises in the middle of its callbacks, where Python may lose it."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, KafkaException):
+            return found
+        found = found.__cause__ or found.__context__
+    return KafkaException(KafkaError(KafkaError._FENCED, "the producer has ended", fatal=True))
+
+
+# Any: metadata are JSON.
+def fence_of(group: str, topic: str, sequence: int, told: dict[str, Any]) -> tuple[str, TopicPartition]:
+    """The fence of a sequence, with what was committed as its metadata, if there is room for it."""
+    text = orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS).decode()
+    if len(text) > METADATA_BYTES_MAX:
+        text = orjson.dumps({"elsewhere": True}).decode()
+    return group, TopicPartition(topic, 0, sequence + 1, text)
