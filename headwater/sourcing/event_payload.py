@@ -99,6 +99,9 @@ def _with_nulls(values: list[Any], payload: bytes, start: int, nulls: int) -> li
 
 
 def _texts(values: Sequence[str | None]) -> _Column:
+    if len(values) == 1 and values[0] is not None:  # most commands make one event
+        text = values[0].encode()
+        return (1, 0), (b"", b"\0\0\0\0" + len(text).to_bytes(4, "little"), text)
     nulls = values.count(None)
     data = [b"" if value is None else value.encode() for value in values]
     return (len(data), nulls), (_valid(values, nulls), _ends(map(len, data), len(data)), b"".join(data))

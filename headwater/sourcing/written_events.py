@@ -53,12 +53,12 @@ class WrittenEvents:
             if header.flags & FLAG_TRANSACTION and not partition.is_committed(header.transaction):
                 self._next = -SKIPPED_MAX - 1
                 return None
-            if self._reader.since == header.offset_base and self._is_plain(header):
+            if header.offset_base >= start and self._is_plain(header):
                 few = from_payload(payload.to_pybytes(), header.offset_base)
                 if few is not None:
                     rows += few
                     continue
-            batch = self._decoder.batch(header, payload, start=self._reader.since, stop=None)
+            batch = self._decoder.batch(header, payload, start=max(start, self._reader.since), stop=None)
             if batch is not None:
                 rows += from_batch(batch.data)
         self._next = self._reader.offset
