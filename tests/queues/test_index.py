@@ -6,16 +6,18 @@ import shutil
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headwater as hw
 from headwater.clock import ManualClock
+from headwater.config import Codec, Config
 from headwater.errors import ArgumentInvalid, NotFound
 from headwater.log import Log
 from headwater.log.errors import DiskFull
-from headwater.queues import Message, Outgoing, Queue, delete_queue, group
+from headwater.queues import Message, Outgoing, Queue, delete_queue, group, rows
 from headwater.queues.errors import IndexDamaged, LeaseLost
 from headwater.queues.journal import SCHEMA
 from tests.queues.test_space import bodies, lose_index
@@ -113,6 +115,32 @@ def test_of_what_is_scheduled_the_oldest_is_dropped_and_not_what_is_due_first(lo
     assert queue.stats().scheduled == 3
     clock.advance(seconds=60)
     assert bodies(queue.take(9)) == [4, 3, 2]
+
+
+@pytest.mark.parametrize(("codec", "is_read_again"), [("none", False), ("lz4", True)])
+def test_frames_of_scheduled_messages_are_kept_as_far_as_they_take_no_memory(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, codec: Codec, is_read_again: bool
+) -> None:
+    monkeypatch.setattr(rows, "PARTS_BYTES_MAX", 30_000)
+    with (
+        hw.open(tmp_path / "log", clock=clock, config=Config(codec=codec)) as log,
+        log.queue("jobs", lease="1 hour") as queue,
+    ):
+        for _ in range(3):  # frames of 50 kB each
+            queue.put_many([Outgoing(body="x" * 1_000, delay=60 * (number + 1)) for number in range(50)])
+        assert queue.take() == []
+        reads, read_range = [0], log.read_range
+
+        def counted(*args: Any, **options: Any) -> Any:  # Any: those of `read_range`
+            reads[0] += 1
+            return read_range(*args, **options)
+
+        clock.advance(seconds=62)
+        assert len(queue.take(9)) == 3  # and the rest of their frames is known
+        monkeypatch.setattr(log, "read_range", counted)
+        clock.advance(seconds=60)
+        assert len(queue.take(9)) == 3
+        assert (reads[0] > 0) == is_read_again
 
 
 def test_parts_of_what_was_taken_in_one_call_end_in_every_way(log: Log, clock: ManualClock) -> None:
