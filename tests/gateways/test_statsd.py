@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import statsd
 from hypothesis import given
 from hypothesis.strategies import binary, booleans, floats, lists, sampled_from, tuples
 
@@ -84,6 +85,34 @@ def test_datagrams_become_rows_and_dead_letters(tmp_path: Path) -> None:
     }
     assert sorted(row["value"] for row in log.read("metrics").rows()) == [1.0, 2.0, 3.0]
     assert [row["value"] for row in log.read("metrics.dlq").rows()] == [b"nonsense"]
+
+
+def test_what_the_statsd_library_sends_is_understood(tmp_path: Path) -> None:
+    log = headwater.open(tmp_path / "log")
+    runner = GatewayRunner(log, StatsD(port=0))
+    runner.start()
+    client = statsd.StatsClient("127.0.0.1", int(runner.address.rpartition(":")[2]), prefix="shop")
+    with client.pipeline() as packet:  # several lines in one datagram
+        packet.incr("orders", 3)
+        packet.decr("orders")
+        packet.gauge("depth", 7)
+        packet.gauge("depth", -2, delta=True)
+        packet.timing("answer", 12.5)
+        packet.set("users", "ada")
+    client.incr("visits")
+    client.close()
+    wait_until(lambda: runner.status().counters["appended"] == 7)
+    runner.stop()
+    rows = log.read("metrics").rows()
+    assert [(row["name"], row["kind"], row["value"], row["member"], row["relative"]) for row in rows] == [
+        ("shop.orders", "counter", 3.0, None, False),
+        ("shop.orders", "counter", -1.0, None, False),
+        ("shop.depth", "gauge", 7.0, None, False),
+        ("shop.depth", "gauge", -2.0, None, True),
+        ("shop.answer", "timer", 12.5, None, False),
+        ("shop.users", "set", None, "ada", False),
+        ("shop.visits", "counter", 1.0, None, False),
+    ]
 
 
 def test_datagrams_that_the_kernel_drops_are_counted_exactly(tmp_path: Path) -> None:
