@@ -118,18 +118,23 @@ def keyed_tws(bench: Bench) -> list[Result]:
 
 def fill(log: Path, topic: str, *, rows: int, users: int, every_us: int = EVENT_US) -> None:
     """Events of random users in the order of time, spread over one partition per core."""
-    random = np.random.default_rng(1)
     with hwlog.open(log) as opened:
-        opened.create(topic, SCHEMA, partitions=CORES, time="at", durability="os")
-        for number, start in enumerate(range(0, rows, FRAME_ROWS)):
-            count = min(FRAME_ROWS, rows - start)
-            times = (np.arange(count) + start) * every_us
-            columns = {
-                "user": pa.array(random.integers(0, users, count)),
-                "amount": pa.array(random.integers(0, 100, count)),
-                "at": pa.array(times, pa.timestamp("us", "UTC")),
-            }
-            opened.append(topic, pa.record_batch(columns), partition=number % CORES)
+        fill_topic(opened, topic, rows=rows, users=users, every_us=every_us)
+
+
+def fill_topic(log: hwlog.Log, topic: str, *, rows: int, users: int, every_us: int = EVENT_US) -> None:
+    """As `fill`, in a log that is open."""
+    random = np.random.default_rng(1)
+    log.create(topic, SCHEMA, partitions=CORES, time="at", durability="os")
+    for number, start in enumerate(range(0, rows, FRAME_ROWS)):
+        count = min(FRAME_ROWS, rows - start)
+        times = (np.arange(count) + start) * every_us
+        columns = {
+            "user": pa.array(random.integers(0, users, count)),
+            "amount": pa.array(random.integers(0, 100, count)),
+            "at": pa.array(times, pa.timestamp("us", "UTC")),
+        }
+        log.append(topic, pa.record_batch(columns), partition=number % CORES)
 
 
 def native_windows(rows: DataFrame) -> DataFrame:

@@ -50,14 +50,17 @@ class Ran:
 class Workbench:
     """A session with Headwater's settings, for both sides."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, conf: Mapping[str, str] | None = None) -> None:
         self.state = folder / "state"
         self._checkpoints = folder / "checkpoints"
         self.spark: SparkSession = headwater.session(
-            "bench", master=f"local[{CORES}]", state=self.state, conf={"spark.driver.memory": MEMORY}
+            "bench",
+            master=f"local[{CORES}]",
+            state=self.state,
+            conf={"spark.driver.memory": MEMORY, **(conf or {})},
         )
 
-    def topic(self, log: Path, name: str, **options: object) -> DataFrame:
+    def topic(self, log: Path | str, name: str, **options: object) -> DataFrame:
         """A topic as a stream."""
         reader = self.spark.readStream.format("headwater").option("log", str(log))
         for option, value in options.items():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import Clock, SystemClock
 from headwater.config import Config
@@ -23,6 +22,7 @@ from headwater.log.kafka.address import Address
 from headwater.log.kafka.catalogue import OWN, Catalogue, KafkaTopic
 from headwater.log.kafka.cluster import NEWEST, Cluster
 from headwater.log.kafka.errors import CapabilityMissing
+from headwater.log.kafka.event_times import event_times
 from headwater.log.kafka.fence import Transactor
 from headwater.log.kafka.groups import GroupOffsets, KafkaGroups, KafkaMembership, KafkaWatch
 from headwater.log.kafka.reader import (
@@ -317,24 +317,15 @@ class KafkaLog(Log):
     def event_times(
         self, topic: str, partition: int, *, start: int, stop: int, until_us: int | None = None
     ) -> EventTimes:
-        """See `Log.event_times`. Brokers do not know event times: the rows are read."""
+        """See `Log.event_times`. Brokers do not know event times: frames tell theirs, and other rows are read.
+
+        Of many messages only the last ones are looked at, so that no batch is read twice. The answer may then be earlier
+        than the latest time, never later: a watermark that follows from it holds back more, and loses nothing.
+        """
         known = self._get(topic, fresh=False)
         check_partition(known, partition)
-        column = known.topic.time_column
-        projection = Projection.of(known.topic, [] if column is None else [column])
-        latest: int | None = None
-        promised: int | None = None
         end = self._reader.ends(known)[partition]
-        for batch in self._reader.batches(known, partition, start, min(stop, end), projection):
-            if batch.punctuation_us is not None:
-                promised = batch.punctuation_us
-            elif column is not None:
-                times = batch.data.column(0).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-                if until_us is not None:
-                    times = times.filter(pc.less_equal(times, until_us))
-                most = pc.max(times).as_py()
-                latest = most if latest is None or (most is not None and most > latest) else latest
-        return EventTimes(latest, promised)
+        return event_times(self._reader, known, partition, start, min(stop, end), until_us=until_us)
 
     def tails(self, topic: str) -> dict[int, tuple[int, int]]:
         return {number: (0, end) for number, end in self.end_offsets(topic).items()}

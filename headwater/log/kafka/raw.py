@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headwater.log.errors import RowTooLarge
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing
+from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
 from headwater.schema import RowBatch, stored_schema
 
 
-class RawRows:
+class RawRows(Values):
     """One message is one row: its key and its value."""
 
     format = "raw"

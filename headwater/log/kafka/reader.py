@@ -177,8 +177,8 @@ class TopicReader:
             known.kafka, number, numbers.message(start), numbers.stop(stop), count_max=count_max
         )
         for some in messages:
-            for is_punctuation, run in itertools.groupby(some, key=_is_punctuation):
-                if is_punctuation:
+            for is_time, run in itertools.groupby(some, key=is_punctuation):
+                if is_time:
                     yield from (self._punctuation(known, number, message, projection) for message in run)
                 else:
                     batch = self._rows(known, number, list(run), projection, start, stop)
@@ -197,7 +197,7 @@ class TopicReader:
             data=pa.RecordBatch.from_arrays(
                 [pa.array([], field.type) for field in projection.output], schema=projection.output
             ),
-            punctuation_us=_punctuation_us(message),
+            punctuation_us=punctuation_us(message),
         )
 
     def _rows(
@@ -466,11 +466,13 @@ def cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
     return replace(batch, offset_next=middle, data=head), replace(batch, offset=middle, data=tail)
 
 
-def _is_punctuation(message: Incoming) -> bool:
+def is_punctuation(message: Incoming) -> bool:
+    """Whether a message is a punctuation."""
     return any(name == PUNCTUATION_HEADER for name, _ in message.headers)
 
 
-def _punctuation_us(message: Incoming) -> int:
+def punctuation_us(message: Incoming) -> int:
+    """The time of a punctuation."""
     return next(time_of(value) for name, value in message.headers if name == PUNCTUATION_HEADER)
 
 

@@ -30,6 +30,8 @@ from headwater.log.topic_rules import check_name
 
 #: Outcomes of prepared transactions that are kept, for a commit that is repeated.
 OUTCOMES_MAX = 1_000
+#: Holders of a producer that were replaced, and are remembered.
+HOLDERS_KEPT = 100
 
 
 class Transactions:
@@ -56,18 +58,22 @@ class Transactions:
     # -- producers ----------------------------------------------------------------------------------------------------
 
     def open_producer(self, name: str, *, holder: str | None) -> int:
-        """Start a new epoch, and fence what earlier ones have begun."""
+        """Start a new epoch, and fence what earlier ones have begun; a holder that was replaced is fenced itself."""
         check_name("producer", name)
         key, epoch = f"producer/{name}", 0
 
         def decide(table: Table) -> Mapping[str, Any]:
             nonlocal epoch
             known = table.get(key, {"epoch": 0, "holder": None})
+            epoch, past = known["epoch"], known.get("past", {})
             if holder is not None and known["holder"] == holder:
-                epoch = known["epoch"]
                 return {}
-            epoch = known["epoch"] + 1
-            return {key: {"epoch": epoch, "holder": holder}}
+            if holder in past:
+                raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
+            if holder is not None and known["holder"] is not None:
+                past = dict([*past.items(), (known["holder"], epoch)][-HOLDERS_KEPT:])
+            epoch += 1
+            return {key: {"epoch": epoch, "holder": holder, "past": past}}
 
         self._records.change(decide)
         with self._transactor.owned(_id(name)):

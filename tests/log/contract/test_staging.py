@@ -180,3 +180,12 @@ def test_at_is_read_as_it_was_staged(log: Log) -> None:
         stage.append("t", [{"at": now}])
         log.commit_staged([stage.finish()])
     assert log.read("t").rows()[0]["at"] == now
+
+
+def test_a_holder_that_another_one_has_replaced_is_refused(log: Log) -> None:
+    first = log.open_producer("query", holder="run 1")
+    assert log.open_producer("query", holder="run 1") == first
+    assert log.open_producer("query", holder="run 2") == first + 1
+    with pytest.raises(ProducerFenced):
+        log.open_producer("query", holder="run 1")
+    assert log.open_producer("query", holder="run 2") == first + 1

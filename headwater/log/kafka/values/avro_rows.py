@@ -13,7 +13,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
-from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Incoming, Outgoing
+from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Incoming, Outgoing, Values
 from headwater.log.kafka.values.rows import decoded, joined, outgoing, values_of
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch
@@ -23,7 +23,7 @@ from headwater.schema.encodings import avro
 VERSION_HEADER = f"{HEADER_PREFIX}schema"
 
 
-class AvroRows:
+class AvroRows(Values):
     """One Avro record per row."""
 
     format = "avro"

@@ -27,12 +27,12 @@ from headwater.log.frame import (
     read_header,
 )
 from headwater.log.kafka.errors import ValueUnreadable
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing
+from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch, conform, stored_schema
 
 
-class Frames:
+class Frames(Values):
     """Rows as Arrow frames, whose headers have the version of the schema and the bounds of the event time."""
 
     format = "frames"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing
+from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
 from headwater.log.kafka.values.rows import decoded, outgoing, values_of
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch
 from headwater.schema.encodings import json
 
 
-class JsonRows:
+class JsonRows(Values):
     """One JSON object per row. Fields that the schema does not have are ignored, missing ones are null."""
 
     format = "json"

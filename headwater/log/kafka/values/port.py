@@ -75,3 +75,7 @@ class Values(Protocol):
         A tombstone of one row is a row whose columns are null: the log fills in those of the key. Raise
         `ValueUnreadable` with the first message whose value is not of this format.
         """
+
+    def times(self, message: Incoming) -> tuple[int, int] | None:  # noqa: ARG002
+        """The earliest and the latest event time of a message, where it tells them without being decoded; else None."""
+        return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
 from headwater.log.kafka.values.json_schema import json_schema
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing
+from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
 from headwater.log.kafka.values.registry import Registry
 from headwater.log.kafka.values.rows import decoded, joined, outgoing, values_of
 from headwater.log.topic import Topic
@@ -26,7 +26,7 @@ from headwater.schema.encodings import avro, json
 _FRAMING = struct.Struct(">bI")
 
 
-class RegisteredAvroRows:
+class RegisteredAvroRows(Values):
     """One Avro record per row, with the number of its schema in a registry."""
 
     format = "avro-registry"
@@ -65,7 +65,7 @@ class RegisteredAvroRows:
         return standard_json.loads(text)
 
 
-class RegisteredJsonRows:
+class RegisteredJsonRows(Values):
     """One JSON object per row, with the number of its schema in a registry."""
 
     format = "json-registry"
