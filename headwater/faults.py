@@ -46,6 +46,18 @@ CRASH_POINTS = (
 #: Points of a backup and of a restore: the partitions cut, their files copied, and all of it complete under another name.
 BACKUP_CRASH_POINTS = ("backup.cut", "backup.copied", "backup.complete", "restore.copied", "restore.moved")
 
+#: Points of a log on Kafka: rows are staged; a transaction's rows are sent, its offsets too, and it is committed; a
+#: transaction's rows are written, it is prepared, and its rows are committed but its record is not.
+KAFKA_CRASH_POINTS = (
+    "kafka.staged",
+    "kafka.sent",
+    "kafka.committing",
+    "kafka.committed",
+    "kafka.preparing",
+    "kafka.prepared",
+    "kafka.resolving",
+)
+
 #: Points of a transaction of a mirror: rows and places are in it, and it is committed.
 MIRROR_CRASH_POINTS = ("mirror.before_commit", "mirror.committed")
 

@@ -1,7 +1,7 @@
 """One Kafka broker for all tests of a process; see `benchmarks/kafka_broker.py` for what is started, and where from.
 
 With `HEADWATER_TEST_KAFKA=host:port` in the environment the tests use that broker, which is faster while one works on
-them; tests that need more than a plain broker are left out then.
+them; `HEADWATER_TEST_KAFKA_SASL` is its listener with SASL. Tests that need more of it are left out then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks.kafka_broker import Kafka, KafkaBroker, kafka_brokers
 from tests.servers import or_skip
 
 GIVEN = os.environ.get("HEADWATER_TEST_KAFKA")
+GIVEN_SASL = os.environ.get("HEADWATER_TEST_KAFKA_SASL")
 
 
 class GivenKafka(Kafka):
@@ -30,7 +31,9 @@ class GivenKafka(Kafka):
 
     @property
     def sasl_address(self) -> str:
-        pytest.skip("the broker in HEADWATER_TEST_KAFKA is used without credentials")
+        if not GIVEN_SASL:
+            pytest.skip("the broker in HEADWATER_TEST_KAFKA has no listener with SASL in HEADWATER_TEST_KAFKA_SASL")
+        return f"kafka://{GIVEN_SASL}"
 
     @property
     def broker(self) -> KafkaBroker:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.faults import BACKUP_CRASH_POINTS, LETTER_CRASH_POINTS, MIRROR_CRASH_POINTS
+from headwater.faults import BACKUP_CRASH_POINTS, KAFKA_CRASH_POINTS, LETTER_CRASH_POINTS, MIRROR_CRASH_POINTS
 from headwater.log.embedded import open_folder as open
 from headwater.testing import CrashAt, Disk, run_until_killed
 from tests.crash.run import POINTS, Plan
@@ -24,6 +24,7 @@ def test_each_crash_point_stands_in_production_code_and_in_the_list() -> None:
     assert {point for path, point in crash_points() if path.parts[0] == "log"} == {
         *POINTS,
         *BACKUP_CRASH_POINTS,
+        *KAFKA_CRASH_POINTS,
         *LETTER_CRASH_POINTS,
         *MIRROR_CRASH_POINTS,
     }  # those have their own tests in tests/log

@@ -80,6 +80,12 @@ _DENIED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
 }
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 #: The leader of a partition is being chosen, or has just been.
 _MOVED = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -283,6 +289,8 @@ class Cluster:
         return BrokerRefused(address=str(self.address), what=what or name or "a request", why=f"{error.name()}: {text}")
 
     def unreachable(self, why: str = "no broker answers") -> HeadwaterError:
+        if self._admin is not None:
+            self._admin.poll(0)  # only here the client tells that it was refused, not merely unanswered
         heard = self._heard
         if heard is not None and heard.code() in _CREDENTIALS:
             return CredentialsRefused(address=str(self.address), why=heard.str())
@@ -437,13 +445,15 @@ class Cluster:
                     done = done or found[-1].offset >= stop - 1
                 if done:
                     return
+                if not found and self.describe_topic(topic) is None:
+                    raise NotFound(kind="topic", name=name)
                 if time.monotonic() > deadline:
                     raise self.unreachable()
 
     @staticmethod
     def _passes(error: KafkaError) -> bool:
-        """Whether the client goes on by itself after an error."""
-        return bool(error.retriable()) or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+        """Whether the client goes on by itself after an error. Who reads at an offset needs no group."""
+        return bool(error.retriable()) or error.code() in _PASSING
 
     def _read_error(self, error: KafkaError, name: str, partition: int, start: int) -> HeadwaterError:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

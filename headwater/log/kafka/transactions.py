@@ -312,7 +312,7 @@ class Transactions:
         found = self.commit_rows(
             read, producer=f"prepared.{id}", sequence=0, epoch=None, offsets=offsets, topics=stage.topics
         )
-        reach("kafka.prepared.committed")
+        reach("kafka.resolving")
         topics = {
             name: [one.count, {str(n): list(ends) for n, ends in one.ranges.items()}] for name, one in found.items()
         }
