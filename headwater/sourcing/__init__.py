@@ -15,6 +15,7 @@ from headwater.sourcing.errors import (
     SagaFailed,
     VersionConflict,
 )
+from headwater.sourcing.event_rows import SCHEMA as EVENT_SCHEMA
 from headwater.sourcing.personal import Personal
 from headwater.sourcing.projection import Projection
 from headwater.sourcing.read_model import Deleted, ReadModel
@@ -25,6 +26,7 @@ from headwater.sourcing.transaction import EntityTransaction
 
 __all__ = [
     "COMMAND_SCHEMA",
+    "EVENT_SCHEMA",
     "Certificate",
     "CommandRejected",
     "CommandRequest",
