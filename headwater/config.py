@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -137,6 +138,15 @@ def _hidden(_value: Any) -> str:
     return "(set, not shown)"
 
 
+def _without_password(value: Any) -> str:
+    """An address as it may be shown.
+
+    >>> _without_password("https://ada:secret@registry:8081")
+    'https://ada:…@registry:8081'
+    """
+    return str(value) if value is None else re.sub(r"(?<=//)([^/@:]*):[^/@]*@", r"\1:…@", str(value))
+
+
 # -- the settings ---------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +256,11 @@ _RULES = {
     "kafka_values": _Rule(
         help="Format of the values of a new topic on Kafka, such as json; see docs/reference/kafka.md.", parse=_text
     ),
+    "kafka_registry": _Rule(
+        help="Address of a schema registry with Confluent's API, for formats of values that need one.",
+        parse=_optional(_text),
+        show=_without_password,
+    ),
     "kafka_replication": _Rule(
         help="Copies of a new topic on Kafka; none takes the brokers' default.", parse=_optional(_count(most=32_767))
     ),
@@ -304,6 +319,7 @@ class Config:
     kafka_certificate_file: Path | None = None
     kafka_key_file: Path | None = None
     kafka_values: str = "json"
+    kafka_registry: str | None = field(default=None, repr=False)
     kafka_replication: int | None = None
     kafka_seconds_max: float = 30.0
     color: Color = "auto"
@@ -375,7 +391,7 @@ class Config:
     def _described(self, name: str, rule: _Rule) -> Setting:
         value = getattr(self, name)
         text = "none" if value is None else rule.show(value)
-        value = text if value is not None and rule.show is _hidden else value
+        value = text if value is not None and rule.show in (_hidden, _without_password) else value
         return Setting(name=name, value=value, text=text, origin=self.origin(name), help=rule.help)
 
 

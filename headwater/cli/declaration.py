@@ -33,7 +33,10 @@ def _flag(kind: Any, *names: str, text: str, metavar: str | None = None) -> Any:
 _GLOBAL: dict[str, tuple[Any, Any]] = {
     "flag_log": (
         _flag(
-            str | None, "--log", text="Folder of the log, or http://… of its server (or HEADWATER_LOG).", metavar="PATH"
+            str | None,
+            "--log",
+            text="Folder of the log, http://… of its server, or kafka://… of brokers (or HEADWATER_LOG).",
+            metavar="PATH",
         ),
         None,
     ),

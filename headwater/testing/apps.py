@@ -88,16 +88,21 @@ class AppTest:
         self._clock_file = self._folder / "clock"
         self._tell_time()
         self._stack.enter_context(self._isolated())
-        self.log: Log = self._stack.enter_context(open_log(self._folder / "log", clock=self.clock))
+        address = self._address()
+        self.log: Log = self._stack.enter_context(open_log(address, clock=self.clock))
         runner = Runner(
             self._app,
-            log=str(self._folder / "log"),
+            log=address,
             serve=False,
             spark=self._spark,
             clock=str(self._clock_file),
             captures="real" if self._captures == "real" else "declared",
         )
         self._runner = self._stack.enter_context(runner.ready())
+
+    def _address(self) -> str:
+        """The address of the log, which has no topics yet."""
+        return str(self._folder / "log")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -31,8 +31,10 @@ from headwater.log.kafka.cluster import EARLIEST, LATEST, Cluster
 from headwater.log.kafka.errors import CapabilityMissing
 from headwater.log.kafka.raw import RawRows
 from headwater.log.kafka.records import Records, create_topic
-from headwater.log.kafka.values.formats import FORMATS, values_of
+from headwater.log.kafka.values.formats import FORMATS, REGISTERED, values_of
 from headwater.log.kafka.values.port import Values
+from headwater.log.kafka.values.registry import Registry
+from headwater.log.kafka.values.registry_rows import RegisteredAvroRows, RegisteredJsonRows
 from headwater.log.topic import Retention, Topic, TopicChanges, TopicConfig, TopicSettings, parsed_settings
 from headwater.log.topic_rules import INTERNAL, check_alter, check_columns, check_key_types, check_name
 from headwater.schema import SCHEMALESS, evolve, parse_schema, schema_from_json, schema_to_json
@@ -60,6 +62,8 @@ class KafkaTopic:
     format: str
     #: Whether another program created it.
     foreign: bool = False
+    #: Where the schemas of its messages are, in the formats that need one.
+    registry: Registry | None = None
 
     def schema_of(self, version: int) -> pa.Schema:
         found = self.schemas.get(version)
@@ -72,7 +76,7 @@ class KafkaTopic:
         """The codec of its messages."""
         if self.topic.schemaless:
             return RawRows(self.topic.name, self.topic.schema)
-        return values_of(self.topic, self.format, schema_of=self.schema_of)
+        return values_of(self.topic, self.format, schema_of=self.schema_of, registry=self.registry)
 
 
 class Catalogue:
@@ -83,6 +87,11 @@ class Catalogue:
         self._records = records
         self._config = config
         self._clock = clock
+        self._registry = (
+            None
+            if config.kafka_registry is None
+            else Registry(config.kafka_registry, prefix=cluster.address.prefix, seconds_max=config.kafka_seconds_max)
+        )
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, KafkaTopic]] = {}
 
@@ -119,6 +128,7 @@ class Catalogue:
             kafka_id=id,
             schemas={int(number): schema_from_json(body) for number, body in record["schemas"].items()},
             format=record["format"],
+            registry=self._registry,
         )
 
     def _foreign(self, name: str, kafka: str, id: str, partitions: int) -> KafkaTopic:
@@ -198,6 +208,7 @@ class Catalogue:
         """
         _check_possible(wanted)
         format = self._format(wanted)
+        self._register(wanted, format)
         record = _record(wanted, {1: wanted.schema}, None, format)
         key = f"topic/{wanted.name}"
         self._records.change(lambda _table: {key: record})
@@ -220,8 +231,21 @@ class Catalogue:
         format = self._config.kafka_values
         if format not in FORMATS:
             raise ArgumentInvalid(name="kafka_values", value=format, expected=" or ".join(FORMATS))
+        if format in REGISTERED and self._registry is None:
+            raise ArgumentInvalid(
+                name="kafka_registry",
+                value=None,
+                expected=f"the address of a schema registry, for values of {format!r}",
+            )
         # Only a topic of one message per row can be compacted.
         return "json" if topic.compact and format == "frames" else format
+
+    def _register(self, topic: Topic, format: str) -> None:
+        """Register a schema where its format needs that: one that is not compatible is refused before anything changes."""
+        if format in REGISTERED:
+            values = values_of(topic, format, schema_of=lambda _: topic.schema, registry=self._registry)
+            if isinstance(values, (RegisteredAvroRows, RegisteredJsonRows)):
+                values.register()
 
     def alter(self, name: str, *, schema: Any, force: bool, changes: TopicChanges) -> Topic:
         settings = parsed_settings(changes)
@@ -255,6 +279,8 @@ class Catalogue:
         preview = replace(known.topic, **settings)
         check_alter(known.topic, preview)
         _check_possible(preview)
+        if parsed is not None and evolve(name, known.topic.schema, parsed, force=force):
+            self._register(replace(preview, schema=parsed), known.format)
         self._alter_kafka(known, preview)
         self._records.change(decide)
         return self.get(name).topic

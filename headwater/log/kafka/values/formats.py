@@ -18,6 +18,8 @@ from headwater.log.topic import Topic
 
 Format = Literal["frames", "json", "avro", "json-registry", "avro-registry"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+#: Those that need a schema registry.
+REGISTERED: tuple[Format, ...] = ("json-registry", "avro-registry")
 
 
 def values_of(
@@ -36,6 +38,7 @@ def values_of(
             return AvroRows(topic, schema_of)
         case "json-registry" | "avro-registry":
             if registry is None:
-                raise ArgumentInvalid(name="values", value=format, expected="the address of a schema registry as well")
+                expected = f"the address of a schema registry: topic {topic.name!r} has values of {format!r}"
+                raise ArgumentInvalid(name="kafka_registry", value=None, expected=expected)
             return (RegisteredJsonRows if format == "json-registry" else RegisteredAvroRows)(topic, registry)
     raise ArgumentInvalid(name="values", value=format, expected=" or ".join(FORMATS))

@@ -50,9 +50,14 @@ class RegistryRefused(UsageError):
 
 
 class Registry:
-    """Registers schemas, and reads them by their numbers. Threads may share one."""
+    """Registers schemas, and reads them by their numbers. Threads may share one.
 
-    def __init__(self, address: str, *, token: str | None = None, seconds_max: float = SECONDS_MAX) -> None:
+    Subjects begin with `prefix`, so that they have the names of topics on Kafka, as other clients expect.
+    """
+
+    def __init__(
+        self, address: str, *, token: str | None = None, prefix: str = "", seconds_max: float = SECONDS_MAX
+    ) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RegistryRefused(address=address, code=0, why="the address is not http://… or https://…")
@@ -63,6 +68,7 @@ class Registry:
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         #: Without a password, so that it can stand in errors.
         self.address = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._prefix = prefix
         self._seconds_max = seconds_max
         self._lock = threading.Lock()
         self._numbers: dict[tuple[str, str], int] = {}
@@ -74,7 +80,7 @@ class Registry:
         if known is not None:
             return known
         body: dict[str, Any] = {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
-        answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions", body)
+        answer = self._ask(f"/subjects/{quote(self._prefix + subject, safe='')}/versions", body)
         number = int(answer["id"])
         with self._lock:
             self._numbers[subject, schema] = number

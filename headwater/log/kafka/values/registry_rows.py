@@ -36,10 +36,14 @@ class RegisteredAvroRows(Values):
         self._topic = topic
         self._registry = registry
 
+    def register(self) -> int:
+        """Register the schema of the topic, unless it is known; returns its number."""
+        schema = avro.avro_schema(self._topic.schema, avro.avro_name(self._topic.name))
+        text = standard_json.dumps(schema, separators=(",", ":"))
+        return self._registry.register(f"{self._topic.name}-value", text)
+
     def encode(self, rows: RowBatch, *, bytes_max: int) -> list[Outgoing]:
-        name = avro.avro_name(self._topic.name)
-        schema = standard_json.dumps(avro.avro_schema(self._topic.schema, name), separators=(",", ":"))
-        head = _head(self._registry.register(f"{self._topic.name}-value", schema))
+        name, head = avro.avro_name(self._topic.name), _head(self.register())
 
         def encode(data: pa.RecordBatch) -> list[bytes]:
             return [head + value for value in avro.encode(data, name)]
@@ -75,9 +79,13 @@ class RegisteredJsonRows(Values):
         self._topic = topic
         self._registry = registry
 
+    def register(self) -> int:
+        """Register the schema of the topic, unless it is known; returns its number."""
+        text = standard_json.dumps(json_schema(self._topic.schema, self._topic.name), separators=(",", ":"))
+        return self._registry.register(f"{self._topic.name}-value", text, kind="JSON")
+
     def encode(self, rows: RowBatch, *, bytes_max: int) -> list[Outgoing]:
-        schema = standard_json.dumps(json_schema(self._topic.schema, self._topic.name), separators=(",", ":"))
-        head = _head(self._registry.register(f"{self._topic.name}-value", schema, kind="JSON"))
+        head = _head(self.register())
 
         def encode(data: pa.RecordBatch) -> list[bytes]:
             return [head + value for value in json.encode_values(data)]
