@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import queue
 import secrets
@@ -39,6 +40,7 @@ from headwater.errors import ArgumentInvalid, HeadwaterError, InUse
 from headwater.gateways import GatewayRunner
 from headwater.gateways.port import Direction
 from headwater.log import Log
+from headwater.log.errors import ServerUnreachable
 from headwater.log.lease import Lease
 from headwater.log.port import Offsets
 from headwater.spark.session import is_lost, session
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from headwater.sourcing import Entities
 
+logger = logging.getLogger("headwater.apps")
 T = TypeVar("T")
 #: Serves an app while it runs.
 Served = Callable[..., contextlib.AbstractContextManager[Announced]]
@@ -60,6 +63,9 @@ ASK_SECONDS_MAX = 900.0
 STARTS_MAX = 2
 #: After how many failures in a row of a query a bounded run fails.
 FAILURES_MAX = 3
+
+#: How long an app waits before it asks a log again that cannot be reached.
+UNREACHABLE_SECONDS = 1.0
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 # Several queries share the cores; while no rows come, each polls less often than Spark's default.
@@ -371,6 +377,10 @@ class Runner:
             try:
                 self._look_at_all()
                 self._run_requests()
+            except ServerUnreachable as error:
+                # Queries that fail meanwhile start again by themselves; nothing of theirs is lost.
+                logger.warning("app %s waits for its log: %s", self.app.name, error)
+                self._stop.wait(UNREACHABLE_SECONDS)
             except Exception as error:
                 if is_lost(self.spark, seconds=LOST_SECONDS_MAX):
                     raise SparkLost(app=self.app.name) from error

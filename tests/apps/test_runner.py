@@ -19,6 +19,7 @@ from headwater.apps.runner import FAILURES_MAX, Runner
 from headwater.apps.supervision import wait_seconds
 from headwater.errors import ArgumentInvalid, InUse, NotFound
 from headwater.faults import REPLAY_CRASH_POINTS, install
+from headwater.log.errors import ServerUnreachable
 from headwater.services import app_services
 from headwater.services.json_form import to_json
 from tests.apps.fixtures import SECONDS_MAX, PlainRunner, Row, supervised
@@ -96,6 +97,25 @@ def test_a_running_app_is_asked_and_told_over_its_api(tmp_path: Path) -> None:
             with pytest.raises(ArgumentInvalid, match="no longer declares"):
                 services.views.drop("spend")
     assert shown(app.views["spend"]) == totals(rows * 2)  # read from the store, while no process runs the app
+
+
+def test_an_app_goes_on_when_its_log_was_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headwater.apps.runner.UNREACHABLE_SECONDS", 0.01)
+    app = shop(tmp_path)
+    with at_work(app, serve=False) as runner:
+        runner.log.append("payments", payments(30))
+        until(lambda: "spend" in runner.keeper.views, "the view is kept")
+
+        def away(name: str) -> Any:
+            raise ServerUnreachable(address="somewhere", why=f"no answer about {name}")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runner.log, "topic", away)
+            until(lambda: "no answer about" in caplog.text, "the app has looked")
+        runner.log.append("payments", payments(30))
+        until(lambda: shown(app.views["spend"]) == totals(payments(30) * 2), "the view goes on")
 
 
 def test_a_reader_waits_for_its_write_through_a_derived_topic(tmp_path: Path) -> None:

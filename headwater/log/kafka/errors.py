@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headwater.errors import Conflict, LogError, NotAllowed, UsageError
+from headwater.log.errors import ServerUnreachable
 
 
 @dataclass(eq=False, kw_only=True)
@@ -26,11 +27,9 @@ class ValueUnreadable(LogError):
 
 
 @dataclass(eq=False, kw_only=True)
-class BrokerUnreachable(LogError):
+class BrokerUnreachable(ServerUnreachable):
     """No broker answers."""
 
-    address: str
-    why: str
     http_status: ClassVar[int] = 503
     problem = "The brokers of {address} cannot be reached: {why}."
     remedy = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from benchmarks.kafka_broker import Kafka
 from headwater.errors import ArgumentInvalid
@@ -99,6 +99,32 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent(log: Log) -> N
     with pytest.raises(RowTooLarge):
         log.append("t", [{"name": "x" * 1_100_000}])
     assert log.read("t").count() == 0
+
+
+def test_a_message_that_is_too_large_for_its_topic_is_refused_with_all_of_its_transaction(
+    log: Log, kafka: Kafka
+) -> None:
+    log.create("t", {"name": "string"})
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        f"{log.address.rpartition('/')[2]}.t",
+        incremental_configs=[
+            ConfigEntry(
+                "max.message.bytes", "2000", incremental_operation=AlterConfigOpType.SET
+            )  # by Kafka's own tools
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    with pytest.raises(RowTooLarge, match="'t'"):
+        log.append("t", [{"name": "x" * 3_000}])
+    with log.stage("query", sequence=0, attempt="x") as stage:
+        stage.append("t", [{"name": "small"}])
+        stage.append("t", [{"name": "x" * 3_000}])
+        staged = stage.finish()
+    with pytest.raises(RowTooLarge, match="'t'"):
+        log.commit_staged([staged], producer="query", sequence=0)
+    assert (log.read("t").count(), log.committed_sequence("query")) == (0, -1)
 
 
 def test_a_compacted_topic_keeps_the_key_of_a_tombstone(log: Log) -> None:

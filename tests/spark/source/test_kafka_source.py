@@ -15,6 +15,7 @@ from headwater.config import Config
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.spark.datasource import HeadwaterSource
+from headwater.spark.errors import SourceChanged
 from tests.kafka_server import kafka as kafka
 from tests.spark.source.planner import Checkpoint, Plan, rows_in
 from tests.spark.source.tasks import crossed
@@ -100,6 +101,18 @@ def test_a_batch_knows_the_event_time_of_its_end(log: Log, tmp_path: Path) -> No
     log.punctuate("orders", 500_000, partition=0)
     checkpoint(plan(log, tmp_path))
     assert json.loads(checkpoint.offsets[-1])["promised"] == {"orders": {"0": 500_000}}
+
+
+def test_a_topic_that_is_deleted_under_a_query_is_told(log: Log, tmp_path: Path) -> None:
+    checkpoint = Checkpoint()
+    planned = plan(log, tmp_path)
+    checkpoint(planned)
+    log.delete("orders")
+    with pytest.raises(SourceChanged, match="has been deleted"):
+        checkpoint(planned)
+    log.create("orders", SCHEMA, partitions=2, time="at")
+    with pytest.raises(SourceChanged, match="deleted and made again"):
+        checkpoint(planned)
 
 
 def test_a_position_in_time_is_found(log: Log, tmp_path: Path) -> None:
