@@ -77,14 +77,21 @@ def visible_end(partition: Partition, tail: Tail | None) -> Tail:
 
 
 def _visible_at_first_use(partition: Partition, tail: Tail) -> Tail:
-    """Compare the recorded tail with the files, and recover if they differ."""
+    """Compare the recorded tail with the files, and recover if they differ.
+
+    Rows that a killed process left without a sync are synced here and not by the next append: a program that reads
+    what there is before it appends must see every row that will stay.
+    """
     written = partition.state.written(partition.number)
-    if partition.folder.is_dir() and (written is None or not _is_end(partition, written)):
+    differs = written is None or written.offset > tail.offset or not _is_end(partition, written)
+    if partition.folder.is_dir() and differs:
         if not partition.append_lock.try_acquire():
             return tail  # the process that is appending compares them itself; the next call tries again
         try:
             partition.check_alive()
-            partition.tail()
+            end = partition.tail()
+            if partition.synced:
+                partition.sync_to(end.offset)
         except (FrameCorrupt, SegmentMissing):
             chain = partition.segments()
             if chain and chain[-1].base > tail.segment:

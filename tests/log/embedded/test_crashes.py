@@ -69,6 +69,20 @@ def segments(log: EmbeddedLog, topic: str = "rows") -> list[Path]:
     return sorted((log.path / "topics" / topic / "0").glob("*.log"))
 
 
+def test_rows_that_a_killed_process_did_not_sync_are_there_at_the_first_look(
+    log: EmbeddedLog, another: Callable[[], EmbeddedLog]
+) -> None:
+    log.create("rows", SCHEMA)
+    log.append("rows", rows(0))
+    with death_at("sync.before"):
+        log.append("rows", rows(1))
+    after = another()
+    known = ids(after)  # a receiver of webhooks reads the ids that it has, and appends others
+    after.append("rows", rows(2))
+    assert known == [0, 1]
+    assert ids(after) == [0, 1, 2]
+
+
 def test_a_roll_that_was_begun_is_finished_before_more_rows_come(
     log: EmbeddedLog, another: Callable[[], EmbeddedLog]
 ) -> None:

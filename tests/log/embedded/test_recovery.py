@@ -344,19 +344,21 @@ def test_a_conditional_append_goes_on_behind_rows_whose_writer_died_before_it_sy
         if point == "append.published":
             raise Died
 
-    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
+    with (
+        open_log(tmp_path / "log", config=Config(maintenance="manual")) as log,
+        open_log(tmp_path / "log", config=Config(maintenance="manual")) as other,
+    ):
         log.create("t", {"id": "int64"})
         log.append("t", [{"id": 0}])
+        seen = other.end_offsets("t")[0]
         faults.install(die)
         try:
             with pytest.raises(Died):
                 log.append("t", [{"id": 1}])
         finally:
             faults.install(None)
-    with open_log(tmp_path / "log", config=Config(maintenance="manual")) as log:
-        seen = log.end_offsets("t")[0]
         with pytest.raises(OffsetConflict) as caught:
-            log.append("t", [{"id": 2}], expected_offset=seen)
-        assert log.end_offsets("t") == {0: caught.value.actual} == {0: 2}
-        log.append("t", [{"id": 2}], expected_offset=2)
-        assert ids(log) == [0, 1, 2]
+            other.append("t", [{"id": 2}], expected_offset=seen)
+        assert other.end_offsets("t") == {0: caught.value.actual} == {0: 2}
+        other.append("t", [{"id": 2}], expected_offset=2)
+        assert ids(other) == [0, 1, 2]
