@@ -119,13 +119,8 @@ class PartitionInfo:
     bytes: int
     segments: int
     appended_at_us: int | None
-    #: How many rows there are, on a log where offsets are not numbers of rows.
-    counted: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """The number of offsets; after compaction there may be fewer rows."""
-        return self.counted if self.counted is not None else self.offset_next - self.offset_start
+    #: The number of offsets, unless the log counts its rows; after compaction there may be fewer rows.
+    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,17 +154,11 @@ class Lag:
     committed: int | None
     offset_start: int
     offset_next: int
+    #: The number of offsets behind the committed one, unless the log counts its rows.
+    rows: int
     seconds: float
     member: str | None = None
     expires_in_seconds: float | None = None
-    #: How many rows there are, on a log where offsets are not numbers of rows.
-    counted: int | None = None
-
-    @property
-    def rows(self) -> int:
-        return (
-            self.counted if self.counted is not None else self.offset_next - max(self.committed or 0, self.offset_start)
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,9 +443,9 @@ class Log(Protocol):
         """About how many offsets a row takes, to estimate how many rows a range has: 1, unless offsets have gaps."""
         return 1.0
 
-    def rows_between(self, topic: str, partition: int, start: int, stop: int) -> int | None:  # noqa: ARG002
-        """How many rows have offsets from `start` up to `stop`, on a log where that is not their difference."""
-        return None
+    def rows_between(self, topic: str, partition: int, start: int, stop: int) -> int:  # noqa: ARG002
+        """How many rows have offsets from `start` up to `stop`: their difference, unless the log counts rows."""
+        return max(0, stop - start)
 
     def offset_at(self, topic: str, time: datetime | int) -> Offsets:
         """In each partition, the first offset appended at or after a time (microseconds or a datetime)."""

@@ -100,7 +100,7 @@ def test_the_lag_of_a_group_adds_up_over_partitions_and_waits_as_long_as_the_slo
     def lag(topic: str, partition: int, rows: int, seconds: float) -> Lag:
         return Lag(
             group="billing", topic=topic, partition=partition, committed=0, offset_start=0, offset_next=rows,
-            seconds=seconds,
+            rows=rows, seconds=seconds,
         )  # fmt: skip
 
     numbers = Numbers(groups=[lag("orders", 0, 6, 50.0), lag("orders", 1, 5, 70.0), lag("cards", 0, 10, 0.0)])

@@ -20,7 +20,7 @@ BANK = graph_of({"watch": (["spend"], ["watch", "sink:mail:boss"]), "spend": (["
 
 
 def lag(group: str, topic: str) -> Lag:
-    return Lag(group=group, topic=topic, partition=0, committed=1, offset_start=0, offset_next=4, seconds=0.0)
+    return Lag(group=group, topic=topic, partition=0, committed=1, offset_start=0, offset_next=4, rows=3, seconds=0.0)
 
 
 def topic(name: str, rate: float) -> TopicStatus:

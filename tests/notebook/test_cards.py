@@ -146,7 +146,7 @@ def test_a_topic_shows_its_columns_and_how_it_is_kept() -> None:
 def test_a_description_shows_what_partitions_hold_and_few_of_them() -> None:
     topic = Topic(name="orders", id="x", schema=parse_schema("id int64"), partitions=10_000)
     held = [
-        PartitionInfo(partition=n, offset_start=0, offset_next=2, bytes=10, segments=1, appended_at_us=None)
+        PartitionInfo(partition=n, offset_start=0, offset_next=2, rows=2, bytes=10, segments=1, appended_at_us=None)
         for n in range(10_000)
     ]
     html = description_html(Description(topic=topic, partitions=held))

@@ -157,10 +157,10 @@ def lag_of(
                 committed=committed,
                 offset_start=starts[number],
                 offset_next=end,
+                rows=log.rows_between(topic, number, first, end),
                 seconds=seconds,
                 member=(owners or {}).get(Place(topic, number)),
                 expires_in_seconds=expires,
-                counted=log.rows_between(topic, number, first, end),
             )
         )
     return lags

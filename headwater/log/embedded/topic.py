@@ -188,15 +188,16 @@ class TopicHandle:
 
 
 def _info(partition: Partition) -> PartitionInfo:
-    visible = partition.visible()
+    visible, start = partition.visible(), partition.start()
     sizes = []
     for segment in partition.segments():
         with contextlib.suppress(FileNotFoundError):  # removed or rewritten in the meantime
             sizes.append(segment.path.stat().st_size)
     return PartitionInfo(
         partition=partition.number,
-        offset_start=partition.start(),
+        offset_start=start,
         offset_next=visible.offset,
+        rows=visible.offset - start,
         bytes=sum(sizes),
         segments=len(sizes),
         appended_at_us=visible.appended_at_us or None,

@@ -151,7 +151,7 @@ class KafkaLog(Log):
                     bytes=0,
                     segments=0,
                     appended_at_us=newest[number][1] * 1000 if newest[number][1] >= 0 else None,
-                    counted=self._reader.rows_between(known, number, starts[number], end),
+                    rows=self._reader.rows_between(known, number, starts[number], end),
                 )
                 for number, end in sorted(ends.items())
             ],
@@ -343,7 +343,7 @@ class KafkaLog(Log):
     def offset_step(self, topic: str) -> float:
         return self._reader.offset_step(self._get(topic, fresh=False))
 
-    def rows_between(self, topic: str, partition: int, start: int, stop: int) -> int | None:
+    def rows_between(self, topic: str, partition: int, start: int, stop: int) -> int:
         known = self._get(topic, fresh=False)
         check_partition(known, partition)
         return self._reader.rows_between(known, partition, start, stop)

@@ -61,10 +61,10 @@ class TopicReader:
             found = self._ends[known.kafka] = (time.monotonic(), self.ends(known))
         return found[1]
 
-    def rows_between(self, known: KafkaTopic, number: int, start: int, stop: int) -> int | None:
-        """How many rows have these offsets, in a topic of frames; None where offsets are those of messages."""
+    def rows_between(self, known: KafkaTopic, number: int, start: int, stop: int) -> int:
+        """How many rows have these offsets. In a topic of frames they are counted."""
         if known.values.per_row:
-            return None
+            return max(0, stop - start)
         if start >= stop:
             return 0
         key = (known.kafka_id, number)

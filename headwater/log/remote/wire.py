@@ -107,7 +107,7 @@ def text_to_schema(text: str) -> pa.Schema:
 
 # Any: JSON values, here and below.
 def description_from_json(body: Mapping[str, Any]) -> Description:
-    partitions = [PartitionInfo(**{k: v for k, v in one.items() if k != "rows"}) for one in body["partitions"]]
+    partitions = [PartitionInfo(**one) for one in body["partitions"]]
     return Description(topic=Topic.from_json(body["topic"]), partitions=partitions)
 
 
@@ -123,7 +123,7 @@ def appended_from_json(body: Mapping[str, Any]) -> Appended:
 
 
 def lag_from_json(body: Mapping[str, Any]) -> Lag:
-    return Lag(**{name: value for name, value in body.items() if name != "rows"})
+    return Lag(**body)
 
 
 # -- offsets and places -----------------------------------------------------------------------------------------------
