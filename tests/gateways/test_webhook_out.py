@@ -284,7 +284,7 @@ def test_rows_go_out_as_cloudevents_and_events_of_entities_as_their_own(log: Log
         "received", [cloudevents.to_row({"specversion": "1.0", "id": "9", "source": "/s", "type": "t", "data": 5})]
     )
     for topic, more in (("orders", {}), ("received", {}), ("account.events", {"rows_per_request": 9})):
-        session = opened(log, receiver, topic=topic, cloudevents=True, **more)
+        session = opened(log, receiver, topic=topic, cloudevents=True, concurrency=1, **more)
         drain(session)
         session.close()
     paid, plain, whole, history = receiver.requests

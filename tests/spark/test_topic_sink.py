@@ -376,7 +376,7 @@ def test_a_sink_says_what_it_needs(log: Log) -> None:
         TopicSink(log=log.home, topic="out", topics={"out": None})
     with pytest.raises(ArgumentInvalid, match=r"a call by `writeStream\.foreachBatch`"):
         TopicSink(log=log.home, topic="out")(Frame([], micro(3)), 4)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentInvalid, match="a folder, http://… or https://…"):
+    with pytest.raises(ArgumentInvalid, match="a folder, http://…, https://… or kafka://…"):
         TopicSink(log="s3://bucket/log", topic="out").check(SCHEMA)
     with pytest.raises(ArgumentInvalid, match="one that runs micro-batches"):
         stream_writer(log).write(iter([]))

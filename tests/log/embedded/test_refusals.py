@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import resource
 import shutil
@@ -170,6 +171,7 @@ def test_an_append_that_races_a_delete_finds_no_topic(tmp_path: Path) -> None:
 @pytest.fixture
 def few_files() -> Iterator[int]:
     """A process that may open few files."""
+    gc.collect()  # files of logs that earlier tests left open
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = len(os.listdir("/proc/self/fd")) + 20 * FILES_EACH
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
