@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 def load_entities(file: str) -> list[Entities[Any, Any, Any]]:
     """All `Entities` that are variables of a file."""
     from headwater.apps.app_file import load_module
-    from headwater.sourcing import Entities
+    from headwater.sourcing import CommandRejected, Entities, VersionConflict
 
-    module = load_module(Path(file))
+    try:
+        module = load_module(Path(file))
+    except (CommandRejected, VersionConflict) as error:
+        # Without this, it would look as if the command of the command line had been rejected.
+        expected = f"a file that only declares entities; send commands below `if __name__ == '__main__':` ({error})"
+        raise ArgumentInvalid(name="FILE", value=file, expected=expected) from error
     found = {value.name: value for value in vars(module).values() if isinstance(value, Entities)}
     if not found:
         expected = 'a file with entities: a variable such as `accounts = hw.Entities(log, "account", decider)`'

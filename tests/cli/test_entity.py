@@ -136,6 +136,7 @@ def test_a_server_decides_commands_with_the_file_that_it_was_given(cli: Cli) -> 
 def test_a_mistake_says_what_to_write_instead(cli: Cli, tmp_path: Path) -> None:
     send(cli, "Deposit", 20)
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "acting.py").write_text(f'{BANK}accounts.send("acc-1", Withdraw(99))\n')
     for arguments, code, hint in (
         (("show", "acount", "acc-1"), 3, "Did you mean 'account'?"),
         (("show", "account", "acc-9"), 3, "headwater entity list"),
@@ -144,6 +145,7 @@ def test_a_mistake_says_what_to_write_instead(cli: Cli, tmp_path: Path) -> None:
         (("send", "account", "acc-1", "Deposit", *FILE), 2, "needs the field 'amount'"),
         (("send", "account", "acc-1", "Depose", *FILE), 2, "it has Deposit, Withdraw"),
         (("list", "--file", "empty.py"), 2, "hw.Entities"),
+        (("list", "--file", "acting.py"), 2, "only declares entities"),
     ):
         result = cli("entity", *arguments)
         assert (result.code, hint in result.err) == (code, True), result.err
