@@ -588,6 +588,13 @@ class Log(Protocol):
     def resolve_transactions(self) -> None:
         """Finish the commit of a process that died during it, if there is one."""
 
+    def recover(self, topic: str, *, appends: bool = True) -> None:
+        """Return when what a process that died has written to a topic can be read, or never will be.
+
+        For a caller that has got a lock of such a process: its other locks, and with them a commit or an append, may still
+        be held for a moment. Without `appends` only transactions count, and it costs next to nothing if none is under way.
+        """
+
     def watch(self) -> Watch:
         """A watch for a consumer's waits."""
 

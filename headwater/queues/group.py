@@ -121,6 +121,8 @@ class Group:
 
     def _catch_up(self) -> None:
         index = self._index
+        # The process that had the lock may have died in a commit, whose locks it still holds for a moment.
+        self._log.recover(self.journal.topic, appends=False)
         known, starts = index.cursors(), self._log.start_offsets(self._queue)
         for partition, start in starts.items():
             cursor = known.get(partition)

@@ -41,6 +41,7 @@ class Identifiers:
         """The numbers of those messages whose ids were not put before; the caller appends them inside the block."""
         with self._lock:
             # Rows of a process that died before it made them visible become so with the next append: they count.
+            self._log.recover(self._queue)
             self._log.flush(self._queue)
             since_us = self._log.clock.now_us() - round(window * 1_000_000)
             self._db.execute("BEGIN IMMEDIATE")

@@ -256,6 +256,11 @@ class EmbeddedLog(Log):
         if commits.pending():
             commits.resolve()
 
+    def recover(self, topic: str, *, appends: bool = True) -> None:
+        if appends or self.commits().pending():
+            for partition in self.handle(topic).partitions():
+                partition.recover()
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(

@@ -202,6 +202,13 @@ class Partition:
             self.append_lock.release()
         return True
 
+    def recover(self) -> None:
+        """Wait for the writer of the moment; keep or cut the frames of one that died."""
+        self.make()
+        with self.append_lock:
+            self.check_alive()
+            self.tail()
+
     # -- appending ----------------------------------------------------------------------------------------------------
 
     def append(

@@ -266,6 +266,9 @@ class KafkaLog(Log):
     def resolve_transactions(self) -> None:
         """Nothing to do: the brokers end the transaction of a process that died."""
 
+    def recover(self, topic: str, *, appends: bool = True) -> None:
+        """Nothing to do: the brokers know what is written."""
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(

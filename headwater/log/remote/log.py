@@ -362,6 +362,9 @@ class RemoteLog(Log):
     def resolve_transactions(self) -> None:
         """Nothing to do: the server resolves its transactions."""
 
+    def recover(self, topic: str, *, appends: bool = True) -> None:
+        """Nothing to do: who holds a lock of the log is the server."""
+
     # -- clients and groups -------------------------------------------------------------------------------------------
 
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
