@@ -206,6 +206,25 @@ def test_the_app_opens_the_log_of_the_server_and_its_probe_asks_its_port() -> No
     assert mounted.split(":")[1] == app["environment"]["HEADWATER_APP"]
 
 
+def test_all_services_of_ours_have_one_log_which_is_a_folder_of_the_volume_or_on_the_broker() -> None:
+    ours = [service for service in SERVICES.values() if "build" in service]
+    told = {service["environment"].get("HEADWATER_LOG") or options_of(words_of(service))["flag_log"] for service in ours}
+    assert len(told) == 1
+    found = re.fullmatch(r"\$\{HEADWATER_LOG:-(.+)\}", told.pop())
+    assert found is not None
+    for service in ours:
+        chain = with_bases(STAGES, service["build"]["target"])
+        assert environment(chain)["HEADWATER_LOG"] == found[1]
+        # A log that is no folder keeps its tokens and apps in the home, which has to be the same for all.
+        assert environment(chain)["HOME"] == last(chain, "VOLUME")
+        assert any(mount.endswith(f":{last(chain, 'VOLUME')}") for mount in service["volumes"])
+        assert "confluent-kafka==" in (ROOT / "requirements" / f"{service['build']['target']}.lock").read_text()
+    listener = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].partition("://")[2]
+    for page in (DEPLOY / "compose.yaml", ROOT / "docs" / "how-to" / "deploy.md"):
+        [address] = re.findall(r"HEADWATER_LOG=kafka://([^/\s]+)/\w+ docker compose .*--profile kafka", page.read_text())
+        assert address == listener
+
+
 def test_kafka_listens_where_it_says_that_it_does() -> None:
     kafka = {name: str(value) for name, value in SERVICES["kafka"]["environment"].items()}
     assert set(kafka) == {name for name in kafka if name.startswith("KAFKA_")}
