@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.engine.analyzed_plan import is_connect
 from headwater.home import absolute_address
 from headwater.optional import require_extras
-from headwater.spark import fork_server
+from headwater.spark import fork_server, object_checkpoints
 from headwater.spark.archive_creation import create_in_background
 from headwater.spark.cluster import cluster_settings, driver_address, is_local, object_store_settings
 from headwater.spark.java import Archive, find_java, launcher
@@ -26,7 +26,6 @@ STATE = "spark.headwater.state"
 LOG = "spark.headwater.log"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 #: Jobs, stages, tasks and SQL executions whose plans, graphs and metrics the JVM keeps; Spark's own bounds are a thousand,
 #: and a hundred thousand tasks, which a query of small batches reaches within minutes.
 _RETAINED = {
@@ -121,6 +120,7 @@ def register(spark: SparkSession, *, state: str | Path, log: str | None = None) 
         spark.dataSource.register(source)
         return spark
     keep_resolved_names(spark.sparkContext._jvm)
+    object_checkpoints.guard_checkpoints(spark)
     with _shared_environment(spark):
         spark.dataSource.register(source)
     return spark
@@ -162,7 +162,7 @@ def spark_settings(master: str, state: str | Path, log: str | Path | None, conf:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Partition numbers carry meaning: state on disk belongs to them.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        object_checkpoints.SETTING: object_checkpoints.DEFAULT,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }

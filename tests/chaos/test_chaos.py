@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peer_servers import PeerUnavailable
+from benchmarks.s3a import s3a_jars
 from headwater.faults import (
     ALERT_CRASH_POINTS,
     APP_CRASH_POINTS,
@@ -88,6 +90,20 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
 def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(kills: int) -> None:
     words = [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", str(kills)]
+    done = subprocess.run([*words, "--seed", str(SEED), "--quiet"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost 0, doubled 0" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.timeout(1800)
+def test_a_query_whose_state_and_checkpoint_are_in_an_object_store_loses_nothing_and_doubles_nothing() -> None:
+    try:
+        s3a_jars()
+    except PeerUnavailable as missing:
+        pytest.skip(str(missing))
+    words = [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--store", "s3", "--kills", "12"]
     done = subprocess.run([*words, "--seed", str(SEED), "--quiet"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0" in done.stdout
