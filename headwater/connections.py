@@ -1,6 +1,6 @@
-"""HTTP connections of uvicorn with a deadline for the head of each request, and with a bound on their number.
+"""Connections: waiting for bytes; and those of uvicorn with a deadline for the head of each request and a bound on their number.
 
-Uvicorn itself has neither: clients that connect and say nothing could take all files that a process may open, and then the process
+Uvicorn itself has neither of these two: clients that connect and say nothing could take all files that a process may open, and then the process
 answers no other client, and cannot open a file of its log either.
 """
 
@@ -8,9 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import select
+from typing import Protocol as Interface
 
 #: Files that a process needs besides its connections: those of a log, at most.
 OTHER_FILES = 512
+
+
+class HasFile(Interface):
+    """A socket, or what reads from one."""
+
+    def fileno(self) -> int: ...
+
+
+def wait_for_bytes(file: int | HasFile, *, seconds: float) -> bool:
+    """Wait until a socket has bytes or has ended, and return whether it has.
+
+    `select.select` refuses descriptors above 1,023, which a process with many open files has.
+    """
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(round(seconds * 1_000)))
 
 
 def connections_allowed(wanted: int) -> int:

@@ -20,6 +20,7 @@ from headwater.log import open as open_log
 from headwater.log.lease import Lease
 from tests.conditions import until
 from tests.log.contract.conftest import clock as clock
+from tests.log.contract.conftest import kafka as kafka
 from tests.log.contract.conftest import log as log
 from tests.log.contract.conftest import server as server
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-import select
 import zlib
 from struct import Struct
 from typing import Any, NamedTuple
 
 from headwater.capture.errors import SourceUnreachable
 from headwater.capture.mariadb.server import Session
+from headwater.connections import wait_for_bytes
 from headwater.errors import HeadwaterError
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE = 2, 4, 15, 16, 19, 38
@@ -115,7 +115,7 @@ class Binlog:
         """Take bytes that have arrived; False if there are none."""
         try:
             has_rest = getattr(self._socket, "pending", lambda: 0)()
-            if not has_rest and not select.select([self._socket], [], [], seconds)[0]:
+            if not has_rest and not wait_for_bytes(self._socket, seconds=seconds):
                 return False
             received = self._socket.recv(_RECEIVE_BYTES)
         except OSError as error:
@@ -145,7 +145,7 @@ class Binlog:
         """Wait until bytes arrive."""
         if not self._buffer:
             with contextlib.suppress(OSError, ValueError):
-                select.select([self._socket], [], [], seconds)
+                wait_for_bytes(self._socket, seconds=seconds)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -11,7 +11,6 @@ transaction open, everything before that is either delivered or of no interest, 
 from __future__ import annotations
 
 import contextlib
-import select
 import struct
 import time
 
@@ -19,6 +18,7 @@ from headwater.capture.postgres.connection import Address, explained
 from headwater.capture.postgres.messages import EPOCH_US, format_lsn
 from headwater.capture.postgres.slot import Slot, check_result
 from headwater.capture.postgres.transactions import Assembler, Batch, LastCommit
+from headwater.connections import wait_for_bytes
 from headwater.optional import require
 from headwater.units import MIB
 
@@ -130,7 +130,7 @@ class Stream:
         self._wait(seconds)
 
     def _wait(self, seconds: float) -> None:
-        select.select([self._connection.socket], [], [], seconds)
+        wait_for_bytes(self._connection.socket, seconds=seconds)
         self._tell()
 
     def _tell(self, *, force: bool = False, reply: bool = False) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -95,6 +94,8 @@ def encode(data: pa.RecordBatch) -> list[bytes]:
     >>> encode(pa.record_batch({"id": [1, None], "name": ["Zoë", '"x"']}))[1].decode()
     '{"id":null,"name":"\\\\"x\\\\""}'
     """
+    import orjson  # imported on demand
+
     parts: list[pa.Array | str] = []
     for place, (name, column) in enumerate(zip(data.schema.names, data.columns, strict=True)):
         parts += [f"{',' if place else '{'}{orjson.dumps(name).decode()}:", _text(column)]
@@ -144,6 +145,8 @@ def _strings(column: pa.Array) -> pa.Array:
         ends = np.frombuffer(offsets, dtype=np.int32)
         used = np.frombuffer(content, dtype=np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
         if bool(((used < 0x20) | (used == 0x22) | (used == 0x5C)).any()):
+            import orjson  # imported on demand
+
             texts = [None if text is None else orjson.dumps(text).decode() for text in column.to_pylist()]
             return pa.array(texts, pa.string())
     return _quoted(column)
