@@ -94,6 +94,7 @@ _MOVED = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError._NOENT,  # no leader is known
 }
 #: A transaction is ending, or the coordinator is being chosen.
 _UNSTABLE = {
@@ -102,6 +103,9 @@ _UNSTABLE = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
+#: A question is asked again after these: a broker that is lost is found again, or another one answers.
+_AGAIN = {*_MOVED, *_UNSTABLE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+_AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.002, 0.1
 #: Another producer with the same transactional id has begun.
 FENCED = {
     KafkaError._FENCED,
@@ -265,6 +269,22 @@ class Cluster:
         except TimeoutError as error:
             raise self.unreachable() from error
 
+    def ask(self, question: Callable[[], T], *, what: str = "", name: str = "") -> T:
+        """The answer to a question that changes nothing: it is asked again, up to the deadline, while brokers change."""
+        deadline, pause = time.monotonic() + self.seconds_max, _AGAIN_SECONDS
+        while True:
+            try:
+                return question()
+            except TimeoutError as error:
+                raise self.unreachable() from error
+            except KafkaException as error:
+                found = self.translated(error.args[0], what=what, name=name)
+                passes = error.args[0].code() in _AGAIN and not isinstance(found, CredentialsRefused)
+                if not passes or time.monotonic() > deadline:
+                    raise found from error
+            time.sleep(pause)
+            pause = min(2 * pause, _AGAIN_SECONDS_MAX)
+
     @contextlib.contextmanager
     def errors(self, *, what: str = "", name: str = "") -> Iterator[None]:
         """Raise Kafka's errors as ours."""
@@ -301,22 +321,15 @@ class Cluster:
         asked = {TopicPartition(topic, number): spec for number in numbers}
         if not asked:
             return {}
-        admin = self.admin()
-        deadline = time.monotonic() + self.seconds_max
-        while True:
-            with self.errors(name=self.address.name(topic) or topic):
-                futures = admin.list_offsets(
-                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
-                )
-            try:
-                found = {
-                    place.partition: future.result(timeout=self.seconds_max + 5) for place, future in futures.items()
-                }
-                return {number: (one.offset, one.timestamp) for number, one in found.items()}
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
-                    raise self.translated(error.args[0], name=self.address.name(topic) or topic) from error
-                time.sleep(0.02)
+
+        def question() -> dict[int, tuple[int, int]]:
+            futures = self.admin().list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
+            )
+            found = {place.partition: future.result(timeout=self.seconds_max + 5) for place, future in futures.items()}
+            return {number: (one.offset, one.timestamp) for number, one in found.items()}
+
+        return self.ask(question, name=self.address.name(topic) or topic)
 
     def wait_until_visible(self, ranges: Mapping[Place, tuple[int, int]]) -> None:
         """Wait until readers see committed messages: the brokers end a transaction just after they have confirmed it."""
@@ -334,48 +347,44 @@ class Cluster:
     def group_offsets(self, group: str, places: list[TopicPartition] | None) -> list[TopicPartition]:
         """The committed offsets of a group of Kafka, when no transaction is about to change them."""
         asked = ConsumerGroupTopicPartitions(group, places)
-        deadline = time.monotonic() + self.seconds_max
-        while True:
-            with self.errors(what="offsets of a group", name=group):
-                futures = self.admin().list_consumer_group_offsets(
-                    [asked], require_stable=True, request_timeout=self.seconds_max
-                )
+
+        def question() -> list[TopicPartition]:
+            futures = self.admin().list_consumer_group_offsets(
+                [asked], require_stable=True, request_timeout=self.seconds_max
+            )
             try:
                 found = next(iter(futures.values())).result(timeout=self.seconds_max + 5).topic_partitions or []
-                error = next((place.error for place in found if place.error is not None), None)
             except KafkaException as raised:
-                found, error = [], raised.args[0]
-            except TimeoutError as raised:
-                raise self.unreachable() from raised
-            if error is None:
-                return list(found)
-            if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return []
-            if error.code() not in _UNSTABLE or time.monotonic() > deadline:
-                raise self.translated(error, what=f"offsets of group {group!r}", name=group)
-            time.sleep(0.002)
+                if raised.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return []
+                raise
+            for place in found:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+            return list(found)
+
+        return self.ask(question, what=f"offsets of group {group!r}", name=group)
 
     def topic_names(self) -> list[str]:
         """All topics that this user may see, by their names on Kafka."""
-        with self.errors(what="the list of topics"):
-            return list(self.admin().list_topics(timeout=self.seconds_max).topics)
+        found = self.ask(lambda: self.admin().list_topics(timeout=self.seconds_max), what="the list of topics")
+        return list(found.topics)
 
     def describe_topic(self, topic: str) -> tuple[str, int] | None:
         """The id that Kafka gave to a topic, and its number of partitions; None if there is none."""
-        with self.errors(what="a topic", name=topic):
+
+        def question() -> tuple[str, int] | None:
             futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.seconds_max)
-        try:
-            found = futures[topic].result(timeout=self.seconds_max + 5)
-        except KafkaException as error:
-            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                return None
-            raise self.translated(error.args[0], name=self.address.name(topic) or topic) from error
-        except TimeoutError as error:
-            raise self.unreachable() from error
-        id = found.topic_id
-        return f"{id.get_most_significant_bits() % 2**64:016x}{id.get_least_significant_bits() % 2**64:016x}", len(
-            found.partitions
-        )
+            try:
+                found = futures[topic].result(timeout=self.seconds_max + 5)
+            except KafkaException as error:
+                if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                    return None
+                raise
+            halves = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+            return "".join(f"{half % 2**64:016x}" for half in halves), len(found.partitions)
+
+        return self.ask(question, what="a topic", name=self.address.name(topic) or topic)
 
     def topic_settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic of Kafka."""
