@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.kafka_broker import Kafka, KafkaBroker, kafka_brokers
+from benchmarks.kafka_broker import Kafka, KafkaBroker, kafka_brokers, kafka_jars
+from benchmarks.peer_servers import PeerUnavailable
 from tests.servers import or_skip
 
 GIVEN = os.environ.get("HEADWATER_TEST_KAFKA")
@@ -38,6 +39,14 @@ class GivenKafka(Kafka):
     @property
     def broker(self) -> KafkaBroker:
         pytest.skip("the broker in HEADWATER_TEST_KAFKA cannot be ended by a test")
+
+
+def jars_or_skip() -> None:
+    """Skip a test whose child process needs a broker, where there can be none."""
+    try:
+        kafka_jars()
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,10 @@ from tests.chaos.kills import FOLDER, Control, Strike
 from tests.chaos.query import start
 
 
-def run(spark: SparkSession, home: Path, control: Control, *, checkpoint: str) -> None:
+def run(spark: SparkSession, home: Path, control: Control, *, log: str, checkpoint: str) -> None:
     explained: set[Strike] = set()
     while not (home / "stop").exists():
-        query = start(spark, home, checkpoint=checkpoint)
+        query = start(spark, log, checkpoint=checkpoint)
         try:
             while not (home / "stop").exists():
                 query.awaitTermination(0.2)  # type: ignore[arg-type]  # a part of a second is allowed
@@ -42,6 +42,7 @@ def run(spark: SparkSession, home: Path, control: Control, *, checkpoint: str) -
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path)
+    parser.add_argument("--log", required=True)
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--state", required=True)
     parser.add_argument("--checkpoint", required=True)
@@ -52,7 +53,7 @@ def main() -> int:
     spark = headwater.session(
         "chaos",
         master=chosen.master,
-        log=home / "log",
+        log=chosen.log,
         state=chosen.state,
         conf={
             "spark.sql.shuffle.partitions": 2,
@@ -67,7 +68,7 @@ def main() -> int:
     assert java is not None
     control.write("pids.json", {"driver": os.getpid(), "jvm": java.java.lang.ProcessHandle.current().pid()})
     print(f"life {os.environ[f'{FOLDER}_LIFE']}: session after {time.monotonic() - began:.1f} s", flush=True)
-    run(spark, home, control, checkpoint=chosen.checkpoint)
+    run(spark, home, control, log=chosen.log, checkpoint=chosen.checkpoint)
     spark.stop()
     return 0
 

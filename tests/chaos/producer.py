@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -82,7 +81,7 @@ def produce(log: Log, seed: int) -> int:
 
 
 def main() -> int:
-    with open_log(Path(sys.argv[1])) as log:
+    with open_log(sys.argv[1]) as log:
         print(produce(log, int(sys.argv[2])))
     return 0
 

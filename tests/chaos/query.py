@@ -6,7 +6,6 @@ from the topic alone, and so do the windows that the watermark has closed.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -91,11 +90,11 @@ REFUSED_COLUMNS = pa.schema([(name, _TYPES[kind]) for name, kind in REFUSED_SCHE
 STATE_COLUMNS = pa.schema([(name, pa.int64()) for name in ("_key", "window", "n", "total", "_wake_at")])
 
 
-def start(spark: SparkSession, home: Path, *, checkpoint: str) -> StreamingQuery:
+def start(spark: SparkSession, log: str, *, checkpoint: str) -> StreamingQuery:
     """Start the query from its checkpoint, if it has one."""
     orders = (
         spark.readStream.format("headwater")
-        .option("log", str(home / "log"))
+        .option("log", log)
         .option("columns", "id, user, amount, at, _partition, _offset")
         .option("rows_max", "1500")
         .option("tick", "0.3 seconds")
@@ -104,7 +103,7 @@ def start(spark: SparkSession, home: Path, *, checkpoint: str) -> StreamingQuery
     return (
         bills(orders)
         .writeStream.format("headwater")
-        .option("log", str(home / "log"))
+        .option("log", log)
         .option("topic", BILLS)
         .option("checkpointLocation", checkpoint)
         .start()

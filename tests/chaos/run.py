@@ -2,7 +2,7 @@
 
     python -m tests.chaos.run --what all --kills 50 --seed 1
 
-A producer appends orders all the while. `query` is one streaming query, `app` a whole App with views and sinks; in the end
+A producer appends orders all the while. `query` is one streaming query, `query-on-kafka` the same on a broker of Kafka, `app` a whole App with views and sinks; in the end
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
 writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, with `--http` through a server that is
 killed as well; `sourcing` 8 processes that send commands to the same entities; `cluster` an app
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -54,6 +55,11 @@ class Series:
 
 SERIES = {
     "query": Series(points=single.POINTS, plan=single.plan, run=single.run),
+    "query-on-kafka": Series(
+        points=single.POINTS_ON_KAFKA,
+        plan=partial(single.plan, points=single.POINTS_ON_KAFKA),
+        run=single.run_on_kafka,
+    ),
     "app": Series(points=whole.POINTS, plan=whole.plan, run=whole.run),
     "capture": Series(points=captured.POINTS, plan=captured.plan, run=captured.run, victims=("worker",)),
 }

@@ -10,13 +10,15 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from benchmarks.kafka_broker import kafka_brokers
 from benchmarks.peer_servers import seaweedfs
 from benchmarks.s3a import s3a_jars
 from headwater.engine.state_folder import open_folder
@@ -37,7 +39,7 @@ from tests.chaos.query import (
 )
 from tests.chaos.tally import Tally
 
-__all__ = ["POINTS", "Stuck", "Tally", "plan", "run"]
+__all__ = ["POINTS", "POINTS_ON_KAFKA", "Stuck", "Tally", "plan", "run", "run_on_kafka"]
 
 COMMIT_POINTS = (
     "commit.written",
@@ -48,21 +50,34 @@ COMMIT_POINTS = (
     "commit.finished",
 )
 POINTS = (*QUERY_CRASH_POINTS, *SINK_CRASH_POINTS[:3], *COMMIT_POINTS, *SINK_CRASH_POINTS[3:])
+#: Where a batch meets the log: what a query does between them is the same on every log.
+POINTS_ON_KAFKA = (
+    "source.planned",
+    "source.timed",
+    "source.read",
+    *SINK_CRASH_POINTS[:3],
+    "kafka.staged",
+    "kafka.sent",
+    "kafka.committing",
+    "kafka.committed",
+    *SINK_CRASH_POINTS[3:],
+)
 #: In this order the points' victims change from round to round. A new driver takes long, a new worker does not.
 TURNS = ("driver", "worker", "jvm", "worker")
 #: Points that the tasks of one batch pass several times.
-FREQUENT = ("source.read", "engine", "side", "run.written", "manifest", "stage")
+FREQUENT = ("source.read", "engine", "side", "run.written", "manifest", "stage", "kafka.staged")
 
 
-def plan(*, kills: int, seed: int) -> list[Order]:
+def plan(*, kills: int, seed: int, points: Sequence[str] = POINTS) -> list[Order]:
     """Which kills to do: all points in turn, each with another kind of victim in the next round."""
     chance = random.Random(seed)
-    places = list(range(len(POINTS)))
+    places = list(range(len(points)))
     orders: list[Order] = []
-    for number in range(-(-kills // len(POINTS))):
+    for number in range(-(-kills // len(points))):
         chance.shuffle(places)
+        places.sort(key=lambda place: not points[place].startswith("kafka."))
         for place in places:
-            point = POINTS[place]
+            point = points[place]
             visits = chance.randrange(1, 7) if point.startswith(FREQUENT) else chance.randrange(1, 3)
             victim = TURNS[(place + number + seed) % len(TURNS)]
             orders.append(
@@ -100,7 +115,7 @@ class Query(Child):
         self.places = places
 
     def arguments(self) -> list[str]:
-        words = ["-m", "tests.chaos.driver", str(self.home), "--master", self.master]
+        words = ["-m", "tests.chaos.driver", str(self.home), "--log", self.log.address, "--master", self.master]
         return [*words, "--state", self.places.state, "--checkpoint", self.places.checkpoint]
 
     def progress(self) -> tuple[int, ...]:
@@ -124,6 +139,12 @@ class Query(Child):
         return bool(told["sources"][0]["topics"][ORDERS] == ends)
 
 
+def run_on_kafka(orders: list[Order], home: Path, tally: Tally, **settings: Any) -> Verdict:
+    """The same on a broker of Kafka, whose time to start does not count."""
+    with kafka_brokers(home / "broker") as kafka:
+        return run(orders, home, tally, address=f"{kafka.address}/chaos", **settings)
+
+
 def run(
     orders: list[Order],
     home: Path,
@@ -132,12 +153,13 @@ def run(
     seed: int,
     master: str = "local[2,4]",
     store: str = "disk",
+    address: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Carry out all orders while the producer works, let the query catch up, and check what it wrote."""
     chance = random.Random(seed)
     began = time.monotonic()
-    with places(home, store) as chosen, open_log(home / "log") as log:
+    with places(home, store) as chosen, open_log(address or home / "log") as log:
         log.create(ORDERS, ORDERS_SCHEMA, partitions=4, key="user")
         log.create(BILLS, BILLS_SCHEMA, partitions=3, key="user")
         query = Query(home, log, master=master, places=chosen)

@@ -28,7 +28,8 @@ from headwater.faults import (
     WEBHOOK_CRASH_POINTS,
 )
 from tests.chaos.kills import VICTIMS, Control, Order
-from tests.chaos.single import POINTS, plan
+from tests.chaos.single import POINTS, POINTS_ON_KAFKA, plan
+from tests.kafka_server import jars_or_skip
 from tests.laws import SEED
 from tests.package_files import crash_points
 
@@ -73,6 +74,12 @@ def test_fifty_kills_leave_out_no_point_and_no_victim(seed: int) -> None:
     assert min(sum(order.victim == victim for order in orders) for victim in VICTIMS) >= 10
 
 
+def test_a_few_kills_on_kafka_are_where_rows_go_to_it() -> None:
+    orders = plan(kills=len(POINTS_ON_KAFKA), seed=SEED, points=POINTS_ON_KAFKA)
+    assert {order.point for order in orders} == set(POINTS_ON_KAFKA)
+    assert all(order.point.startswith("kafka.") for order in orders[:4])
+
+
 def test_a_plan_is_made_from_its_seed_alone() -> None:
     assert plan(kills=50, seed=7) == plan(kills=50, seed=7)
 
@@ -87,9 +94,19 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
 
 @pytest.mark.process
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
-def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(kills: int) -> None:
-    words = [sys.executable, "-m", "tests.chaos.run", "--what", "query", "--kills", str(kills)]
+@pytest.mark.parametrize(
+    ("what", "kills"),
+    [
+        ("query", 3),
+        pytest.param("query", 50, marks=pytest.mark.long),
+        pytest.param("query-on-kafka", 2, marks=pytest.mark.kafka),
+        pytest.param("query-on-kafka", 33, marks=[pytest.mark.kafka, pytest.mark.long]),
+    ],
+)
+def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(what: str, kills: int) -> None:
+    if what == "query-on-kafka":
+        jars_or_skip()
+    words = [sys.executable, "-m", "tests.chaos.run", "--what", what, "--kills", str(kills)]
     done = subprocess.run([*words, "--seed", str(SEED), "--quiet"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, doubled 0" in done.stdout
