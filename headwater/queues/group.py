@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,10 @@ class Group:
             if not entries:
                 self._rows.forget_unused()
                 return
-            rows = self._rows.read([Place(entry.partition, entry.offset) for entry in entries])
+            rows = self._rows.read(
+                [Place(entry.partition, entry.offset) for entry in entries],
+                following=partial(index.schedule.following, partition) if index.schedule.moved else None,
+            )
             leased = []
             for entry in entries:
                 place = Place(entry.partition, entry.offset)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.log import Log, Offsets
+from headwater.log import Log
+from headwater.log import Offsets as PartitionOffsets
 from headwater.log.errors import OffsetExpired
 from headwater.log.port import Batch, Cursor
 from headwater.queues.config import QueueConfig
+from headwater.queues.gathered_rows import GatheredRows, Offsets, rows_at
 from headwater.queues.message import Place, Stored, decode
 
 #: Rows of a frame that are read for one of them.
@@ -21,6 +24,10 @@ PART_ROWS_MAX = 4_096
 PARTS_MAX = 8_192
 PARTS_BYTES_MAX = 256 * 1024 * 1024
 KEPT_US = 300_000_000
+#: Rows that are read ahead: so many times those of the last time that were of use, up to a number and the memory they take.
+AHEAD_GROWTH = 4
+AHEAD_ROWS_MAX = 65_536
+AHEAD_BYTES_MAX = 16 * 1024 * 1024
 #: Columns that a reader adds, from memory that all batches share.
 SHARED = frozenset({"_partition", "_offset", "_appended_at", "_sent_at"})
 
@@ -31,9 +38,11 @@ class QueueRows:
     def __init__(self, log: Log, queue: str, config: Callable[[], QueueConfig]) -> None:
         self._log, self._queue, self._config = log, queue, config
         self._cursors: dict[int, Cursor] = {}
-        self._starts: Offsets = {}
+        self._starts: PartitionOffsets = {}
         self._read_us = 0
         self._parts = FrameParts()
+        #: Rows that are likely to be asked for next, by partition.
+        self._ahead: dict[int, GatheredRows] = {}
 
     def at(self, partition: int, offset: int, count: int) -> list[tuple[pa.RecordBatch, int]]:
         """Up to `count` rows from an offset on, in batches, each with the offset behind it."""
@@ -44,31 +53,58 @@ class QueueRows:
         self._cursors[partition] = cursor
         return [(batch.data, batch.offset_next) for batch in batches if batch.punctuation_us is None]
 
-    def read(self, places: Iterable[Place]) -> dict[Place, Stored]:
+    def read(
+        self, places: Iterable[Place], *, following: Callable[[int], Sequence[int]] | None = None
+    ) -> dict[Place, Stored]:
         """The rows at some places; those that retention has deleted are missing.
 
         Scheduled messages that are due together stand far apart, and a frame holds many of them. So the rest of a frame
-        is kept for later calls.
+        is kept for later calls; and so many offsets that `following` returns, of one partition, are read with the others:
+        a few rows of a frame cost hardly more than one.
         """
         self._read_us = self._log.clock.now_us()
         self._starts = self._log.start_offsets(self._queue)
-        slices: list[list[pa.RecordBatch]] = []  # those of one schema together
-        for place in sorted(places):
-            if place.offset < self._starts[place.partition]:
+        result: dict[Place, Stored] = {}
+        for partition, some in groupby(sorted(places), key=lambda place: place.partition):
+            start = self._starts[partition]
+            wanted = np.array([place.offset for place in some if place.offset >= start], np.int64)
+            for data in self._gathered(partition, wanted, following).take(wanted):
+                result |= {stored.message.place: stored for stored in decode(data, self._config(), None)}
+        return result
+
+    def _gathered(
+        self, partition: int, wanted: Offsets, following: Callable[[int], Sequence[int]] | None
+    ) -> GatheredRows:
+        kept = self._ahead.get(partition)
+        if kept is None or not kept.knows(wanted):
+            if following is None:
+                return self._gather(partition, wanted, wanted)
+            used = max(len(wanted), 0 if kept is None else kept.used)
+            more = following(min(AHEAD_ROWS_MAX, AHEAD_GROWTH * used))
+            asked = np.union1d(wanted, np.array(more, np.int64))
+            kept = self._ahead[partition] = self._gather(partition, asked, wanted)
+        kept.used += len(wanted)
+        return kept
+
+    def _gather(self, partition: int, asked: Offsets, wanted: Offsets) -> GatheredRows:
+        """Read rows; only those that are wanted, once the others take too much memory."""
+        found, taken = [], []
+        at, left = 0, AHEAD_BYTES_MAX
+        while at < len(asked):
+            if left < 0 and len(asked) > len(wanted):
+                asked = np.concatenate([asked[:at], wanted[np.searchsorted(wanted, asked[at]) :]])
+                wanted = asked
                 continue
+            place = Place(partition, int(asked[at]))
             part = self._parts.get(place) or self._load(place)
-            row = None if part is None else _row_at(part, place.offset)
-            if row is None:
-                continue
-            if not slices or not slices[-1][-1].schema.equals(row.schema):
-                slices.append([])
-            slices[-1].append(row)
-        return {
-            stored.message.place: stored
-            for rows in slices
-            for data in pa.Table.from_batches(rows).combine_chunks().to_batches()
-            for stored in decode(data, self._config(), None)
-        }
+            stop = at + 1 if part is None else int(np.searchsorted(asked, part.offset_next))
+            if part is not None:
+                offsets, rows = rows_at(part, asked[at:stop])
+                found.append(offsets)
+                taken.append(rows)
+                left -= rows.get_total_buffer_size()
+            at = stop
+        return GatheredRows(asked, found, taken)
 
     def _load(self, place: Place) -> Batch | None:
         """Read the rest of the frame that holds a row; if a later part of the frame is known, also rows before it.
@@ -96,6 +132,7 @@ class QueueRows:
         """Let go of the frames that `read` has kept, if it was not called for some minutes."""
         if self._log.clock.now_us() - self._read_us > KEPT_US:
             self._parts.clear()
+            self._ahead.clear()
 
 
 class FrameParts:
@@ -135,14 +172,6 @@ class FrameParts:
         """The first part that begins behind a place."""
         at = bisect_right(self._starts.get(place.partition, []), place.offset)
         return self._parts[place.partition][at] if at < len(self._starts.get(place.partition, [])) else None
-
-
-def _row_at(part: Batch, offset: int) -> pa.RecordBatch | None:
-    """The row with an offset; None if compaction has left a gap there."""
-    row = offset - part.offset
-    if part.offset_next - part.offset != part.data.num_rows:
-        row = pc.index(part.data.column("_offset"), offset).as_py()
-    return None if row < 0 else part.data.slice(row, 1)
 
 
 def _bytes_allocated(data: pa.RecordBatch) -> int:

@@ -27,6 +27,8 @@ class ScheduleTable:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
+        #: Whether the last call of `move_due` found messages.
+        self.moved = False
 
     def add(self, rows: Iterable[Due]) -> None:
         self._db.executemany("INSERT OR REPLACE INTO scheduled VALUES (?, ?, ?)", sorted(rows))
@@ -38,11 +40,17 @@ class ScheduleTable:
             " ORDER BY ready_at, offset LIMIT ?"
         )
         rows = self._db.execute(query, (partition, until_us, count)).fetchall()
+        self.moved = bool(rows)
         if rows:
             self._add_to_messages(rows)
             self._db.execute(
                 "DELETE FROM scheduled WHERE partition = ? AND (ready_at, offset) <= (?, ?)", (partition, *rows[-1][1:])
             )
+
+    def following(self, partition: int, count: int) -> list[int]:
+        """The offsets of the messages that are due next."""
+        query = "SELECT offset FROM scheduled WHERE partition = ? ORDER BY ready_at, offset LIMIT ?"
+        return [offset for (offset,) in self._db.execute(query, (partition, count))]
 
     def move(self, due: Sequence[Due]) -> None:
         """Move messages to `messages`, those of them that are here."""

@@ -122,6 +122,7 @@ def test_frames_of_scheduled_messages_are_kept_as_far_as_they_take_no_memory(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, codec: Codec, is_read_again: bool
 ) -> None:
     monkeypatch.setattr(rows, "PARTS_BYTES_MAX", 30_000)
+    monkeypatch.setattr(rows, "AHEAD_ROWS_MAX", 0)
     with (
         hw.open(tmp_path / "log", clock=clock, config=Config(codec=codec)) as log,
         log.queue("jobs", lease="1 hour") as queue,
