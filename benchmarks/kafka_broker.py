@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.maven import fetched, pom_of
 from benchmarks.peer_servers import PeerUnavailable, free_port
 
 RELEASE = "4.3.1"
@@ -27,7 +25,6 @@ ARTIFACTS = {
     "org.apache.kafka:kafka_2.13": RELEASE,
     "org.apache.logging.log4j:log4j-slf4j-impl": "2.25.4",
 }
-FETCH_SECONDS_MAX = 300.0
 START_SECONDS_MAX = 60.0
 #: The users of the listener with SASL, and their passwords.
 USERS = {"ada": "ada's secret", "eve": "eve's secret"}
@@ -46,40 +43,7 @@ _LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><Pattern
 
 def kafka_jars() -> Path:
     """The folder with the jars of the broker; fetch them by Maven if they are not there."""
-    folder = Path.home() / ".cache" / "headwater" / f"kafka-{RELEASE}"
-    if folder.is_dir():
-        return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise PeerUnavailable(f"Kafka {RELEASE} is not in {folder}, and Maven, which would fetch it, is not installed")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        pom, jars = Path(place, "pom.xml"), Path(place, "jars")
-        pom.write_text(_pom())
-        words = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        words += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-        print(f"fetching Kafka {RELEASE} by Maven", file=sys.stderr, flush=True)
-        try:
-            subprocess.run(words, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=FETCH_SECONDS_MAX)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            raise PeerUnavailable(f"Kafka {RELEASE} cannot be fetched by Maven: {error}") from None
-        # Renamed when it is whole; another process may have been first.
-        with contextlib.suppress(OSError):
-            jars.rename(folder)
-    return folder
-
-
-def _pom() -> str:
-    found = [(*name.split(":"), release) for name, release in ARTIFACTS.items()]
-    needed = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{release}</version></dependency>"
-        for group, name, release in found
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>headwater</groupId><artifactId>broker</artifactId><version>1</version>"
-        f"<dependencies>{needed}</dependencies></project>"
-    )
+    return fetched(f"kafka-{RELEASE}", pom_of(ARTIFACTS), what=f"Kafka {RELEASE}")
 
 
 class KafkaBroker:
