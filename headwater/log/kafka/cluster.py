@@ -10,8 +10,10 @@ import contextlib
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -34,7 +36,7 @@ from headwater.log.errors import OffsetExpired, RowTooLarge
 from headwater.log.kafka.address import Address, client_settings
 from headwater.log.kafka.delivery import Place
 from headwater.log.kafka.errors import AccessDenied, BrokerRefused, BrokerUnreachable, CredentialsRefused
-from headwater.log.kafka.values.port import Headers, Incoming
+from headwater.log.kafka.values.port import Incoming
 
 T = TypeVar("T")
 #: Positions that are asked for by name.
@@ -50,9 +52,10 @@ FETCH = {
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
     "check.crcs": False,
-    "queued.min.messages": 200_000,
-    "queued.max.messages.kbytes": 65_536,
-    "max.partition.fetch.bytes": 10 * 1024 * 1024,
+    # Enough to keep the reader at work. What is fetched beyond the end of its range is thrown away, in each micro-batch again.
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 8_192,
+    "max.partition.fetch.bytes": 2 * 1024 * 1024,
     "fetch.error.backoff.ms": 50,
 }
 #: A read fetches what is there; a wait stays at the broker until something comes.
@@ -429,23 +432,11 @@ class Cluster:
                     got = client.consume(1, timeout=min(1.0, self.seconds_max))
                     if got and count_max > 1:
                         got += client.consume(count_max - 1, timeout=0)
-                found: list[Incoming] = []
-                done = False
-                for message in got:
-                    error = message.error()
-                    if error is None:
-                        offset = message.offset() or 0
-                        if offset >= stop:
-                            done = True
-                            break
-                        found.append(
-                            Incoming(
-                                offset, message.value(), message.key(), _headers(message), message.timestamp()[1] * 1000
-                            )
-                        )
-                    elif error.code() == KafkaError._PARTITION_EOF:
+                found, error = _incoming(got, stop)
+                done = len(found) < len(got) and error is None
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
                         done = True
-                        break
                     elif not self._passes(error):
                         raise self._read_error(error, name, partition, start)
                 if found:
@@ -492,10 +483,19 @@ class Cluster:
         return False
 
 
-def _headers(message: Message) -> Headers:
-    # librdkafka gives a list of pairs with bytes; its types say what may be sent.
-    found: Any = message.headers()
-    return found or ()
+def _incoming(got: list[Message], stop: int) -> tuple[list[Incoming], KafkaError | None]:
+    """The messages with offsets before `stop`, up to the first error that is no message."""
+    errors = [message.error() for message in got]
+    count, error = next(((number, one) for number, one in enumerate(errors) if one is not None), (len(got), None))
+    # Any: librdkafka gives a list of pairs with bytes; its types say what may be sent.
+    messages: list[Any] = got[:count]
+    found = [
+        Incoming(one.offset(), one.value(), one.key(), one.headers() or (), one.timestamp()[1] * 1000)
+        for one in messages
+    ]
+    if found and found[-1].offset >= stop:
+        return found[: bisect_left(found, stop, key=attrgetter("offset"))], None
+    return found, error
 
 
 def at_time(milliseconds: int) -> OffsetSpec:

@@ -10,6 +10,7 @@ read in one request, whatever other transactions are open. Its metadata say what
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -48,6 +49,8 @@ class Commit:
     messages: dict[Place, Messages]
     offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
     fence: Callable[[Ranges], tuple[str, TopicPartition]] | None = None
+    #: Whether a decision that is made again sees what this commit has written, if it was written after all.
+    repeatable: bool = False
 
 
 class Transactor:
@@ -83,6 +86,8 @@ class Transactor:
                 "transactional.id": f"{self._cluster.address.prefix}headwater.{name}",
                 "transaction.timeout.ms": TIMEOUT_MS,
                 "message.timeout.ms": TIMEOUT_MS,
+                # To be fenced is no failure here, and is told as an error: the client would also print it.
+                "logger": _silent(),
             }
         )
         with self._cluster.errors(what="a transactional producer", name=name):
@@ -122,7 +127,7 @@ class Transactor:
                 except (KafkaException, SystemError) as raised:
                     self._producers.pop(name, None)
                     error = _kafka_error(raised)
-                    if error.args[0].code() not in FENCED:
+                    if not _was_fenced(error.args[0].code(), commit):
                         raise self._translated(error, commit) from error
                     time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 5)))
             raise TransactionContended(name=name, attempts=ATTEMPTS_MAX)
@@ -140,7 +145,7 @@ class Transactor:
         seconds = self._cluster.seconds_max
         producer.begin_transaction()
         try:
-            deliveries = send_all(producer, commit.messages, seconds_max=seconds)
+            deliveries = send_all(producer, commit.messages, seconds_max=seconds, only_edges=True)
             reach("kafka.sent")
             deadline = time.monotonic() + seconds
             while producer.flush(1.0) and time.monotonic() < deadline:
@@ -216,6 +221,18 @@ class Transactor:
     def close(self) -> None:
         self._producers.clear()
         self._groups.clear()
+
+
+@cache
+def _silent() -> logging.Logger:
+    found = logging.Logger("headwater.kafka")
+    found.addHandler(logging.NullHandler())
+    return found
+
+
+def _was_fenced(code: int, commit: Commit) -> bool:
+    """Whether another process has taken the name. A broker that is about to fence says only that it has failed."""
+    return code in FENCED or (code == KafkaError.UNKNOWN and (commit.repeatable or commit.fence is not None))
 
 
 def _kafka_error(error: BaseException) -> KafkaException:

@@ -33,6 +33,7 @@ from headwater.log.port import Batch, Cursor, Offsets, Reader, RowWatch
 #: Ends that were asked for so recently are used again by cursors, which look at each poll.
 RECENT_SECONDS = 0.003
 MESSAGES_MAX = 10_000
+JOINED_BYTES_MIN = 256 * 1024
 
 
 class TopicReader:
@@ -177,11 +178,12 @@ class TopicReader:
             known.kafka, number, numbers.message(start), numbers.stop(stop), count_max=count_max
         )
         for some in messages:
-            for is_time, run in itertools.groupby(some, key=is_punctuation):
+            for is_time, run in _runs(some):
                 if is_time:
                     yield from (self._punctuation(known, number, message, projection) for message in run)
-                else:
-                    batch = self._rows(known, number, list(run), projection, start, stop)
+                    continue
+                for piece in [run] if known.values.per_row else _joined(run):
+                    batch = self._rows(known, number, piece, projection, start, stop)
                     if batch is not None:
                         yield batch
 
@@ -464,6 +466,29 @@ def cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
     head, tail = batch.data.slice(0, rows), batch.data.slice(rows)
     middle = int(tail.column("_offset")[0].as_py())
     return replace(batch, offset_next=middle, data=head), replace(batch, offset=middle, data=tail)
+
+
+def _runs(messages: list[Incoming]) -> Iterator[tuple[bool, list[Incoming]]]:
+    """Messages that follow each other and are all punctuations, or all rows."""
+    if not any(message.headers for message in messages):
+        yield False, messages
+        return
+    for is_time, run in itertools.groupby(messages, key=is_punctuation):
+        yield is_time, list(run)
+
+
+def _joined(messages: list[Incoming]) -> Iterator[list[Incoming]]:
+    """Frames that become one batch: small ones together, for each batch has its price; a large one alone, so that it is not copied."""
+    waiting: list[Incoming] = []
+    size = 0
+    for message in messages:
+        waiting.append(message)
+        size += len(message.value or b"")
+        if size >= JOINED_BYTES_MIN:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def is_punctuation(message: Incoming) -> bool:

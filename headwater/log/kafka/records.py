@@ -79,6 +79,9 @@ class Records:
     def change(self, decide: Callable[[Table], Mapping[str, Any]]) -> None:
         """Change the table: `decide` gets it, and returns the new values by key, None to delete one."""
         self.make()
+        # Without taking the name from another process, if there is nothing to change.
+        if not decide(self.current()):
+            return
 
         def commit() -> Commit | None:
             changes = decide(self.current())
@@ -86,7 +89,7 @@ class Records:
                 {"key": key.encode(), "value": None if value is None else orjson.dumps(value)}
                 for key, value in changes.items()
             ]
-            return Commit(messages={Place(self.topic, 0): messages}) if messages else None
+            return Commit(messages={Place(self.topic, 0): messages}, repeatable=True) if messages else None
 
         with self._lock:
             self._transactor.run(f"table.{self._name}", commit)

@@ -1,15 +1,17 @@
 """Rows that wait for their transaction in an internal topic: those of tasks, and those of prepared transactions.
 
-Each is the message that the transaction will send, with two headers more: the stage that it belongs to, and its place. So
-any process can send it, on any host. The price: rows pass the brokers twice, and stay there until retention ends them.
+They wait as the messages that the transaction will send, in packs. So any process can send them, on any host. The price: rows
+pass the brokers twice, and stay there until retention ends them. Few rows do not: they are a part of what the stage
+returns, and go the way that its caller has for that.
 """
 
 from __future__ import annotations
 
+import base64
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import orjson
@@ -22,22 +24,29 @@ from headwater.log.client_config import Rows
 from headwater.log.kafka.catalogue import Catalogue
 from headwater.log.kafka.cluster import LATEST, Cluster
 from headwater.log.kafka.delivery import Messages, Place
+from headwater.log.kafka.packs import packs, unpacked
 from headwater.log.kafka.records import create_topic
 from headwater.log.kafka.values.port import HEADER_PREFIX
-from headwater.log.kafka.writer import Encoded, Writer
+from headwater.log.kafka.writer import Encoded, Sending, Writer
 from headwater.log.port import Stage, Staged
 from headwater.units import MIB
 
 STAGE_HEADER, PLACE_HEADER = f"{HEADER_PREFIX}stage", f"{HEADER_PREFIX}place"
 #: Rows are collected up to this size before they become messages: many small frames would cost readers more.
 COLLECTED_BYTES_MAX = 4 * MIB
+#: A stage with so many bytes does not use the brokers.
+INLINE_BYTES_MAX = 256 * 1024
 PARTITIONS = 4
 DAY_MS = 86_400_000
 
 
+#: A topic, one of its partitions, and messages for it.
+Pack = tuple[str, int, bytes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageInfo:
-    """What a stage has written: where its messages are, and how many; the rows and the id of each topic."""
+    """What a stage has written: where its packs are, and how many; the rows and the id of each topic."""
 
     id: str
     name: str
@@ -49,6 +58,8 @@ class StageInfo:
     messages: int
     #: By the topic's name: Kafka's id, and the number of rows.
     topics: Mapping[str, tuple[str, int]]
+    #: Packs that were not written to the brokers: the topic, the partition, and base64.
+    inline: list[tuple[str, int, str]] = field(default_factory=list)
 
     def to_json(self) -> Staged:
         return Staged(orjson.dumps(asdict(self)).decode())
@@ -57,7 +68,8 @@ class StageInfo:
     def from_json(cls, text: str | bytes) -> Self:
         body = orjson.loads(text)
         topics = {name: (id, rows) for name, (id, rows) in body.pop("topics").items()}
-        return cls(**body, topics=topics)
+        inline = [(topic, number, pack) for topic, number, pack in body.pop("inline", ())]
+        return cls(**body, topics=topics, inline=inline)
 
 
 class Staging:
@@ -85,48 +97,48 @@ class Staging:
                 )
                 self._exists = True
 
-    def open(self, name: str, *, sequence: int, attempt: str) -> KafkaStage:
-        return KafkaStage(self, self._writer, name, sequence=sequence, attempt=attempt)
+    def open(self, name: str, *, sequence: int, attempt: str, inline_bytes_max: int = INLINE_BYTES_MAX) -> KafkaStage:
+        return KafkaStage(
+            self, self._writer, name, sequence=sequence, attempt=attempt, inline_bytes_max=inline_bytes_max
+        )
 
-    def write(self, id: str, number: int, encoded: Encoded) -> tuple[int, int, int]:
-        """Write messages of a stage; returns their first offset, the one behind the last, and how many there are."""
+    def send(self, id: str, number: int, some: Iterable[Pack]) -> Sending:
+        """Begin to write packs of a stage to a partition."""
         self.make()
-        marked: Messages = []
-        for place, messages in encoded.messages.items():
-            name = orjson.dumps([encoded.known.topic.name, place.partition])
-            for one in messages:
-                headers = [*one.get("headers", ()), (STAGE_HEADER, id.encode()), (PLACE_HEADER, name)]
-                marked.append({**one, "headers": headers})
-        if not marked:
-            return 0, 0, 0
-        found = self._writer.send({Place(self.topic, number): marked}, topic=encoded.known.topic.name)
-        start, stop = found[Place(self.topic, number)]
-        reach("kafka.staged")
-        return start, stop, len(marked)
+        messages: Messages = [
+            {
+                "value": pack,
+                "headers": [(STAGE_HEADER, id.encode()), (PLACE_HEADER, orjson.dumps([topic, partition]))],
+            }
+            for topic, partition, pack in some
+        ]
+        return self._writer.begin({Place(self.topic, number): messages}, topic=self.topic)
 
     def read(self, stages: Iterable[StageInfo]) -> dict[Place, Messages]:
         """The messages of stages, by the places that they wait for; raise if one is gone."""
         found: dict[Place, Messages] = {}
         for stage in stages:
             self._check_topics(stage)
-            count = 0
-            if stage.messages:
-                end = self._cluster.offsets(self.topic, [stage.partition], LATEST)[stage.partition][0]
-                id = stage.id.encode()
-                for some in self._cluster.messages(self.topic, stage.partition, stage.start, min(stage.stop, end)):
-                    for message in some:
-                        headers = dict(message.headers)
-                        if headers.get(STAGE_HEADER) != id:
-                            continue
-                        topic, number = orjson.loads(headers[PLACE_HEADER] or b"[]")
-                        own = [pair for pair in message.headers if pair[0] not in (STAGE_HEADER, PLACE_HEADER)]
-                        place = Place(self._cluster.address.topic(topic), number)
-                        one = {"key": message.key, "value": message.value, "headers": own}
-                        found.setdefault(place, []).append(one)
-                        count += 1
-            if count != stage.messages:
-                raise gone(stage)
+            for topic, number, pack in self._packs(stage):
+                found.setdefault(Place(self._cluster.address.topic(topic), number), []).extend(unpacked(pack))
         return found
+
+    def _packs(self, stage: StageInfo) -> Iterator[Pack]:
+        yield from ((topic, number, base64.b64decode(text)) for topic, number, text in stage.inline)
+        if not stage.messages:
+            return
+        count = 0
+        end = self._cluster.offsets(self.topic, [stage.partition], LATEST)[stage.partition][0]
+        id = stage.id.encode()
+        for some in self._cluster.messages(self.topic, stage.partition, stage.start, min(stage.stop, end)):
+            for message in some:
+                headers = dict(message.headers)
+                if headers.get(STAGE_HEADER) == id:
+                    topic, number = orjson.loads(headers[PLACE_HEADER] or b"[]")
+                    count += 1
+                    yield topic, number, message.value or b""
+        if count != stage.messages:
+            raise gone(stage)
 
     def _check_topics(self, stage: StageInfo) -> None:
         for name, (id, _) in stage.topics.items():
@@ -139,18 +151,24 @@ class Staging:
 class KafkaStage(Stage):
     """Rows of any topics that one task writes ahead."""
 
-    def __init__(self, staging: Staging, writer: Writer, name: str, *, sequence: int, attempt: str) -> None:
+    def __init__(
+        self, staging: Staging, writer: Writer, name: str, *, sequence: int, attempt: str, inline_bytes_max: int
+    ) -> None:
         self._staging = staging
         self._writer = writer
         self._name = name
         self._sequence = sequence
         self._attempt = attempt
+        self._inline_bytes_max = inline_bytes_max
         self._id = uuid.uuid4().hex
         self._partition = xxhash.xxh32_intdigest(self._id.encode()) % PARTITIONS
         self._collected: dict[str, list[pa.RecordBatch]] = {}
         self._bytes: dict[str, int] = {}
         self._topics: dict[str, tuple[str, int]] = {}
-        self._start, self._stop, self._messages = -1, 0, 0
+        #: Packs that are not sent: all of them, as long as they are few.
+        self._waiting: list[Pack] = []
+        self._waiting_bytes = 0
+        self._sent: list[Sending] = []
 
     def append(self, topic: str, rows: Rows) -> None:
         if not isinstance(rows, pa.RecordBatch):
@@ -163,14 +181,16 @@ class KafkaStage(Stage):
             self._flush(topic)
 
     def write_encoded(self, encoded: Encoded) -> None:
-        """Write messages that are encoded already."""
-        start, stop, messages = self._staging.write(self._id, self._partition, encoded)
+        """Write messages that are encoded already. It does not wait for the brokers; `finish` does."""
         name = encoded.known.topic.name
         known = self._topics.get(name, (encoded.known.kafka_id, 0))
         self._topics[name] = (known[0], known[1] + encoded.rows)
-        if messages:
-            self._start = start if self._start < 0 else self._start
-            self._stop, self._messages = stop, self._messages + messages
+        for place, messages in encoded.messages.items():
+            for pack in packs(messages):
+                self._waiting.append((name, place.partition, pack))
+                self._waiting_bytes += len(pack)
+        if self._waiting_bytes > self._inline_bytes_max or self._sent:
+            self._send()
 
     def finish(self) -> Staged:
         for topic in list(self._collected):
@@ -178,21 +198,32 @@ class KafkaStage(Stage):
         return self.info().to_json()
 
     def info(self) -> StageInfo:
+        """Where everything is, when the brokers have what was sent to them."""
+        ranges = [sent.wait()[Place(self._staging.topic, self._partition)] for sent in self._sent]
+        if ranges:
+            reach("kafka.staged")
         return StageInfo(
             id=self._id,
             name=self._name,
             sequence=self._sequence,
             attempt=self._attempt,
             partition=self._partition,
-            start=max(self._start, 0),
-            stop=self._stop,
-            messages=self._messages,
+            start=min((start for start, _ in ranges), default=0),
+            stop=max((stop for _, stop in ranges), default=0),
+            messages=sum(sent.count for sent in self._sent),
             topics=self._topics,
+            inline=[(topic, number, base64.b64encode(pack).decode()) for topic, number, pack in self._waiting],
         )
+
+    def _send(self) -> None:
+        if self._waiting:
+            self._sent.append(self._staging.send(self._id, self._partition, self._waiting))
+            self._waiting, self._waiting_bytes = [], 0
 
     def abandon(self) -> None:
         """Forget the rows: no commit is told of them, and retention ends them."""
         self._collected.clear()
+        self._waiting.clear()
 
     def _flush(self, topic: str) -> None:
         batches = self._collected.pop(topic, [])

@@ -60,24 +60,25 @@ class Transactions:
     def open_producer(self, name: str, *, holder: str | None) -> int:
         """Start a new epoch, and fence what earlier ones have begun; a holder that was replaced is fenced itself."""
         check_name("producer", name)
-        key, epoch = f"producer/{name}", 0
+        key, epoch, is_new = f"producer/{name}", 0, False
 
         def decide(table: Table) -> Mapping[str, Any]:
-            nonlocal epoch
+            nonlocal epoch, is_new
             known = table.get(key, {"epoch": 0, "holder": None})
-            epoch, past = known["epoch"], known.get("past", {})
+            epoch, is_new, past = known["epoch"], False, known.get("past", {})
             if holder is not None and known["holder"] == holder:
                 return {}
             if holder in past:
                 raise ProducerFenced(producer=name, epoch=past[holder], current=epoch)
             if holder is not None and known["holder"] is not None:
                 past = dict([*past.items(), (known["holder"], epoch)][-HOLDERS_KEPT:])
-            epoch += 1
+            epoch, is_new = epoch + 1, True
             return {key: {"epoch": epoch, "holder": holder, "past": past}}
 
         self._records.change(decide)
-        with self._transactor.owned(_id(name)):
-            self._transactor.own(_id(name))
+        if is_new:  # tasks of one run do not take the name from each other
+            with self._transactor.owned(_id(name)):
+                self._transactor.own(_id(name))
         return epoch
 
     def check_epoch(self, producer: str, epoch: int | None) -> None:
@@ -268,7 +269,7 @@ class Transactions:
         epoch: int | None,
     ) -> None:
         """Write rows where any process finds them, then a record of the transaction: from then on it is prepared."""
-        stage = self._prepared.open("prepared", sequence=0, attempt=id)
+        stage = self._prepared.open("prepared", sequence=0, attempt=id, inline_bytes_max=0)
         for one in encoded:
             stage.write_encoded(one)
         record = {

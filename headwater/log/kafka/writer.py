@@ -18,7 +18,7 @@ from headwater.log.drafts import batches_of
 from headwater.log.errors import RowTooLarge, partition_not_found
 from headwater.log.kafka.catalogue import MESSAGE_BYTES_MAX, Catalogue, KafkaTopic
 from headwater.log.kafka.cluster import Cluster
-from headwater.log.kafka.delivery import Messages, Place, send_all
+from headwater.log.kafka.delivery import Delivery, Messages, Place, send_all
 from headwater.log.kafka.keys import encode_keys
 from headwater.log.kafka.row_offsets import ROWS_MAX, Numbering
 from headwater.log.kafka.values.port import HEADER_PREFIX
@@ -40,6 +40,43 @@ class Encoded(NamedTuple):
     known: KafkaTopic
     messages: dict[Place, Messages]
     rows: int
+
+
+class Sending:
+    """Messages on their way to the brokers."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        deliveries: Mapping[Place, Delivery],
+        largest: Mapping[Place, int],
+        topic: str,
+        count: int = 0,
+    ) -> None:
+        self._cluster = cluster
+        self._deliveries = deliveries
+        self._largest = largest
+        self._topic = topic
+        #: How many messages there are.
+        self.count = count
+
+    def wait(self) -> dict[Place, tuple[int, int]]:
+        """Wait until all are acknowledged; returns their offsets on Kafka."""
+        found: dict[Place, tuple[int, int]] = {}
+        for place, delivery in self._deliveries.items():
+            if not delivery.wait(self._cluster.seconds_max + 5):
+                raise self._cluster.unreachable()
+            if delivery.error is not None:
+                raise self._refused(KafkaException(delivery.error), self._largest[place])
+            found.update({Place(place.topic, number): ends for number, ends in delivery.ranges.items()})
+        return found
+
+    def _refused(self, error: KafkaException, largest: int) -> Exception:
+        topic = self._topic
+        found = self._cluster.translated(error.args[0], what=f"rows of topic {topic!r}", name=topic)
+        if isinstance(found, RowTooLarge):
+            return RowTooLarge(topic=topic, size=largest, size_max=largest - 1)
+        return found
 
 
 class Writer:
@@ -139,27 +176,19 @@ class Writer:
 
     def send(self, messages: dict[Place, Messages], *, topic: str) -> dict[Place, tuple[int, int]]:
         """Send messages, and wait until all are acknowledged; returns their offsets on Kafka."""
+        return self.begin(messages, topic=topic).wait()
+
+    def begin(self, messages: dict[Place, Messages], *, topic: str) -> Sending:
+        """Send messages, and do not wait."""
         if not messages:
-            return {}
-        seconds = self._cluster.seconds_max
+            return Sending(self._cluster, {}, {}, topic)
         producer = self._cluster.producer()
         with self._cluster.errors(what="messages", name=topic):
-            deliveries = send_all(producer, messages, seconds_max=seconds)
-        found: dict[Place, tuple[int, int]] = {}
-        for place, delivery in deliveries.items():
-            if not delivery.wait(seconds + 5):
-                raise self._cluster.unreachable()
-            if delivery.error is not None:
-                raise self._refused(KafkaException(delivery.error), messages[place], topic)
-            found.update({Place(place.topic, number): ends for number, ends in delivery.ranges.items()})
-        return found
-
-    def _refused(self, error: KafkaException, messages: Messages, topic: str) -> Exception:
-        found = self._cluster.translated(error.args[0], what=f"rows of topic {topic!r}", name=topic)
-        if isinstance(found, RowTooLarge):
-            largest = max(len(one["value"] or b"") for one in messages)
-            return RowTooLarge(topic=topic, size=largest, size_max=largest - 1)
-        return found
+            deliveries = send_all(producer, messages, seconds_max=self._cluster.seconds_max)
+        largest = {
+            place: max((len(one["value"] or b"") for one in some), default=0) for place, some in messages.items()
+        }
+        return Sending(self._cluster, deliveries, largest, topic, sum(map(len, messages.values())))
 
     def appended(
         self, encoded: Encoded, ranges: Mapping[Place, tuple[int, int]], *, duplicate: bool = False

@@ -38,7 +38,8 @@ def decode(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=stored)
     text = b"\n".join(values)
     # Each value is one line from "{" to "}", or Arrow could read two of them as one object, or one as two.
-    if text.count(b"\n") != len(values) - 1 or not all(v[:1] == b"{" and v[-1:] == b"}" for v in values):
+    lines, edges = text.count(b"\n"), text.count(b"}\n{")
+    if not lines == edges == len(values) - 1 or text[:1] != b"{" or text[-1:] != b"}":
         raise Irregular("a value is not one line with one object")
     read = pa.schema([pa.field(column.name, _read_type(column.type)) for column in stored])
     try:

@@ -72,7 +72,10 @@ class Frames(Values):
         for _, header in decoded:
             flags |= header.flags
         user = [batch if batch.schema.equals(self._stored) else self._user(batch) for batch in batches]
-        data = pa.concat_batches(user) if user else pa.RecordBatch.from_pylist([], schema=self._stored)
+        if len(user) == 1:  # not copied
+            data = user[0]
+        else:
+            data = pa.concat_batches(user) if user else pa.RecordBatch.from_pylist([], schema=self._stored)
         return Decoded(
             data,
             [batch.num_rows for batch in batches],
