@@ -75,6 +75,13 @@ def test_a_missing_acl_names_what_is_not_allowed(kafka: Kafka) -> None:
             assert [row["id"] for row in theirs.read("t").rows()] == [1]
             with pytest.raises(AccessDenied, match=r"group '.*query'"):  # it has the fence of that name
                 theirs.transaction("query", sequence=0).commit()
+            with (
+                pytest.raises(AccessDenied, match="group 'billing'"),
+                theirs.consumer("t", group="billing") as consumer,
+            ):
+                consumer.poll(seconds=10)
+            with pytest.raises(AccessDenied, match="topic 'mine'"):
+                theirs.create("mine", {"id": "int64"})
 
 
 def allow(kafka: Kafka, user: str, namespace: str) -> None:
