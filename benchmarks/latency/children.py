@@ -58,10 +58,12 @@ def watch(log: str, topic: str, start: str, rows: str) -> dict[str, Any]:
     offsets = {0: int(start)}
     with hwlog.open(log) as opened:
         while len(ages) < int(rows) and opened.wait(topic, after=offsets, seconds=30):
-            for data in opened.read(topic, start=offsets, columns=["created_ns"]):
+            reading = opened.read(topic, start=offsets, columns=["created_ns"])
+            for data in reading:
                 now = time.monotonic_ns()
                 ages += [(created / 1e9, (now - created) / 1e6) for created in data.column("created_ns").to_pylist()]
-                offsets = {0: offsets[0] + data.num_rows}
+            # Offsets may have gaps, so that rows do not tell where the next one is.
+            offsets = {0: reading.ranges[0][1]}
     return {"ages": ages}
 
 

@@ -61,7 +61,8 @@ def map_(bench: Bench) -> list[Result]:
     for durability in durabilities:
         with bench.scratch(f"map-{durability}") as folder:
             bench.say(f"map: {seconds} s with durability {durability}")
-            found[durability] = measure(bench_spark, folder, durability=durability, seconds=seconds, warm_up=warm_up)
+            create_topics(folder / "log", durability)
+            found[durability] = measure(bench_spark, folder / "log", seconds=seconds, warm_up=warm_up)
     floor = bare_query(bench_spark, batches=bench.size(FLOOR_BATCHES, 10))
     return [
         result("map", found["os"], bars=bars()),
@@ -76,27 +77,29 @@ def map_(bench: Bench) -> list[Result]:
     ]
 
 
+def create_topics(log: Path, durability: Durability) -> None:
+    with hwlog.open(log) as opened:
+        for topic in ("in", "out"):
+            opened.create(topic, SCHEMA, durability=durability)
+
+
 def measure(
     bench_spark: Workbench,
-    folder: Path,
+    log: Path | str,
     *,
-    durability: Durability,
     seconds: float,
     warm_up: int,
     trigger: str = "0 seconds",
     checkpoint: Path | None = None,
 ) -> Latency:
     """Run the query while one process appends and another watches, after `warm_up` batches that are not counted."""
-    with hwlog.open(folder / "log") as log:
-        for topic in ("in", "out"):
-            log.create(topic, SCHEMA, durability=durability)
-    rows = bench_spark.topic(folder / "log", "in").selectExpr("created_ns", "upper(text) AS text")
-    writer = to_topic(rows, folder / "log").trigger(processingTime=trigger)
-    with _running(writer, checkpoint or folder / "checkpoint") as query:
-        known = _warm(query, folder / "log", batches=warm_up)
+    rows = bench_spark.topic(log, "in").selectExpr("created_ns", "upper(text) AS text")
+    writer = to_topic(rows, log).trigger(processingTime=trigger)
+    with _running(writer, checkpoint or bench_spark.checkpoint()) as query:
+        known = _warm(query, log, batches=warm_up)
         lasting = seconds + LEAD_IN_SECONDS
-        watcher = child("watch", folder / "log", "out", known, round(lasting * ROWS_PER_SECOND))
-        producer = child("produce", folder / "log", "in", lasting, ROWS_PER_SECOND, APPEND_EVERY_MS)
+        watcher = child("watch", log, "out", known, round(lasting * ROWS_PER_SECOND))
+        producer = child("produce", log, "in", lasting, ROWS_PER_SECOND, APPEND_EVERY_MS)
         produced, seen = answer(producer), answer(watcher)
         phases = _phases(list(query.recentProgress)[warm_up:])
     if produced["rows"] != len(seen["ages"]):
@@ -106,8 +109,8 @@ def measure(
     return Latency(ages=ages, phases=phases, append_p50=produced["append_p50"])
 
 
-def _warm(query: StreamingQuery, log: Path, *, batches: int) -> int:
-    """Append a row now and then until so many batches have run; returns how many rows have come out."""
+def _warm(query: StreamingQuery, log: Path | str, *, batches: int) -> int:
+    """Append a row now and then until so many batches have run; returns the end of what has come out."""
     deadline = time.monotonic() + WARM_UP_SECONDS_MAX
     with hwlog.open(log) as opened:
         while not (report := query.lastProgress) or report["batchId"] < batches:
@@ -116,10 +119,10 @@ def _warm(query: StreamingQuery, log: Path, *, batches: int) -> int:
             opened.append("in", [{"created_ns": 0, "text": "warm", "at": datetime.now(UTC)}])
             time.sleep(0.05)
         query.processAllAvailable()
-        return sum(opened.end_offsets("out").values())
+        return opened.end_offsets("out")[0]
 
 
-def to_topic(rows: DataFrame, log: Path) -> DataStreamWriter:
+def to_topic(rows: DataFrame, log: Path | str) -> DataStreamWriter:
     return rows.writeStream.format("headwater").option("log", str(log)).option("topic", "out")
 
 
