@@ -56,6 +56,8 @@ FETCH = {
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 8_192,
     "max.partition.fetch.bytes": 2 * 1024 * 1024,
+    # A full queue is looked at again so soon: a second, which is the client's own value, would starve the reader.
+    "fetch.queue.backoff.ms": 2,
     "fetch.error.backoff.ms": 50,
 }
 #: A read fetches what is there; a wait stays at the broker until something comes.

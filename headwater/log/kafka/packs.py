@@ -25,7 +25,7 @@ def packs(messages: Messages) -> Iterator[bytes]:
     """Messages of one partition in packs, in order.
 
     >>> [unpacked(pack) for pack in packs([{"key": b"a", "value": b"1"}, {"value": None, "headers": [("n", b"2")]}])]
-    [[{'key': b'a', 'value': b'1', 'headers': ()}, {'key': None, 'value': None, 'headers': [('n', b'2')]}]]
+    [[{'key': b'a', 'value': b'1', 'headers': []}, {'key': None, 'value': None, 'headers': [('n', b'2')]}]]
     """
     first = size = 0
     for number, message in enumerate(messages):
@@ -57,9 +57,9 @@ def unpacked(pack: bytes) -> Messages:
     keys, values = _cells(batch.column("key")), _cells(batch.column("value"))
     headers = batch.column("headers")
     if headers.null_count == len(headers):
-        return [{"key": key, "value": value, "headers": ()} for key, value in zip(keys, values, strict=True)]
+        return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
     return [
-        {"key": key, "value": value, "headers": some or ()}
+        {"key": key, "value": value, "headers": some or []}
         for key, value, some in zip(keys, values, headers.to_pylist(), strict=True)
     ]
 
