@@ -6,8 +6,8 @@ them; `HEADWATER_TEST_KAFKA_SASL` is its listener with SASL. Tests that need mor
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +15,7 @@ from benchmarks.kafka_broker import Kafka, KafkaBroker, kafka_brokers, kafka_jar
 from benchmarks.peer_servers import PeerUnavailable
 from tests.servers import or_skip
 
+_BROKER = pytest.StashKey[Kafka]()
 GIVEN = os.environ.get("HEADWATER_TEST_KAFKA")
 GIVEN_SASL = os.environ.get("HEADWATER_TEST_KAFKA_SASL")
 
@@ -50,10 +51,14 @@ def jars_or_skip() -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kafka:
     """A broker for all tests of the process; use topics of your own, and leave it running."""
     if GIVEN:
-        yield GivenKafka(GIVEN)
-        return
-    with or_skip(kafka_brokers(tmp_path_factory.mktemp("kafka"))) as server:
-        yield server
+        return GivenKafka(GIVEN)
+    # Each module that imports the fixture has one of its own, so the broker is kept elsewhere.
+    stash = request.config.stash
+    if _BROKER not in stash:
+        stack = contextlib.ExitStack()
+        request.config.add_cleanup(stack.close)
+        stash[_BROKER] = stack.enter_context(or_skip(kafka_brokers(tmp_path_factory.mktemp("kafka"))))
+    return stash[_BROKER]

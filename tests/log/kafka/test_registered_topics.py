@@ -33,8 +33,8 @@ def registry(tmp_path: Path) -> Iterator[str]:
         yield at
 
 
-def opened(kafka: Kafka, registry: str | None, namespace: str = "") -> Log:
-    config = Config(kafka_values="avro-registry", kafka_registry=registry, kafka_seconds_max=2)
+def opened(kafka: Kafka, registry: str | None, namespace: str = "", seconds: float = 30) -> Log:
+    config = Config(kafka_values="avro-registry", kafka_registry=registry, kafka_seconds_max=seconds)
     return open_log(f"{kafka.address}/{namespace or f'test-{uuid.uuid4().hex[:12]}'}", config=config)
 
 
@@ -80,11 +80,9 @@ def test_a_registry_that_is_away_is_told_and_known_schemas_go_on(kafka: Kafka, r
         log.append("orders", [{"id": 1}])
         assert log.read("orders").count() == 1
         namespace = log.address.rpartition("/")[2]
-        with opened(kafka, f"http://127.0.0.1:{free_port()}", namespace) as elsewhere:
+        with opened(kafka, f"http://127.0.0.1:{free_port()}", namespace, seconds=2) as elsewhere:
             with pytest.raises(RegistryUnavailable, match="does not answer"):
                 elsewhere.read("orders").rows()
-            with pytest.raises(RegistryUnavailable):
-                elsewhere.append("orders", [{"id": 2}])
             with pytest.raises(RegistryUnavailable):
                 elsewhere.create("others", {"id": "int64"})
             assert elsewhere.topics() == ["orders"]
