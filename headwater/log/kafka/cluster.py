@@ -399,6 +399,16 @@ class Cluster:
         found = self.answer(futures[resource], what="settings of a topic", name=self.address.name(topic) or topic)
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
+    def too_large(self, topic: str, size: int) -> HeadwaterError:
+        """The error for messages, the largest of this size, that a topic of Kafka does not take; brokers do not say why."""
+        name, size_max = self.address.name(topic) or topic, size - 1
+        with contextlib.suppress(HeadwaterError):  # not every user may see the settings
+            size_max = int(self.topic_settings(topic)["max.message.bytes"])
+        if size > size_max:
+            return RowTooLarge(topic=name, size=size, size_max=size_max)
+        why = f"a message, or those that are sent together, may have {size_max} bytes (the topic's `max.message.bytes`)"
+        return BrokerRefused(address=str(self.address), what=f"rows of topic {name!r}", why=why)
+
     def wait_for_topic(self, topic: str, *, partitions: int) -> None:
         """Wait until the brokers know a topic, and each partition has a leader."""
         deadline = time.monotonic() + self.seconds_max

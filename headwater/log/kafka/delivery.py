@@ -50,6 +50,11 @@ class Delivery:
         return self._done.wait(seconds)
 
 
+def largest(messages: Messages) -> int:
+    """The size of the largest value."""
+    return max((len(message["value"] or b"") for message in messages), default=0)
+
+
 def send(
     producer: Producer, place: Place, messages: Messages, *, seconds_max: float, only_edges: bool = False
 ) -> Delivery:

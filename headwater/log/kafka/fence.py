@@ -26,9 +26,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
-from headwater.log.errors import RowTooLarge
 from headwater.log.kafka.cluster import FENCED, Cluster, is_set
-from headwater.log.kafka.delivery import Messages, Place, send_all
+from headwater.log.kafka.delivery import Messages, Place, largest, send_all
 from headwater.log.kafka.errors import TransactionContended
 
 #: How often a commit is tried again after another process has fenced it.
@@ -134,12 +133,9 @@ class Transactor:
 
     def _translated(self, error: KafkaException, commit: Commit) -> HeadwaterError:
         topic = next(iter(commit.messages), Place("", 0)).topic
-        name = self._cluster.address.name(topic) or topic
-        found = self._cluster.translated(error.args[0], what="a transaction", name=name)
-        if isinstance(found, RowTooLarge):
-            largest = max(len(one["value"] or b"") for some in commit.messages.values() for one in some)
-            return RowTooLarge(topic=name, size=largest, size_max=largest - 1)
-        return found
+        return self._cluster.translated(
+            error.args[0], what="a transaction", name=self._cluster.address.name(topic) or topic
+        )
 
     def _commit(self, producer: Producer, commit: Commit) -> Ranges:
         seconds = self._cluster.seconds_max
@@ -150,7 +146,9 @@ class Transactor:
             deadline = time.monotonic() + seconds
             while producer.flush(1.0) and time.monotonic() < deadline:
                 pass
-            for delivery in deliveries.values():
+            for place, delivery in deliveries.items():
+                if delivery.error is not None and delivery.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise self._cluster.too_large(place.topic, largest(commit.messages[place]))
                 if delivery.error is not None:
                     raise KafkaException(delivery.error)
             ranges = {

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from headwater.clock import Clock, time_us
 from headwater.config import Config
 from headwater.errors import RowInvalid
 from headwater.log.client_config import Rows
 from headwater.log.drafts import batches_of
-from headwater.log.errors import RowTooLarge, partition_not_found
+from headwater.log.errors import partition_not_found
 from headwater.log.kafka.catalogue import MESSAGE_BYTES_MAX, Catalogue, KafkaTopic
 from headwater.log.kafka.cluster import Cluster
-from headwater.log.kafka.delivery import Delivery, Messages, Place, send_all
+from headwater.log.kafka.delivery import Delivery, Messages, Place, largest, send_all
 from headwater.log.kafka.keys import encode_keys
 from headwater.log.kafka.row_offsets import ROWS_MAX, Numbering
 from headwater.log.kafka.values.port import HEADER_PREFIX
@@ -67,16 +67,14 @@ class Sending:
             if not delivery.wait(self._cluster.seconds_max + 5):
                 raise self._cluster.unreachable()
             if delivery.error is not None:
-                raise self._refused(KafkaException(delivery.error), self._largest[place])
+                raise self._refused(KafkaException(delivery.error), place)
             found.update({Place(place.topic, number): ends for number, ends in delivery.ranges.items()})
         return found
 
-    def _refused(self, error: KafkaException, largest: int) -> Exception:
-        topic = self._topic
-        found = self._cluster.translated(error.args[0], what=f"rows of topic {topic!r}", name=topic)
-        if isinstance(found, RowTooLarge):
-            return RowTooLarge(topic=topic, size=largest, size_max=largest - 1)
-        return found
+    def _refused(self, error: KafkaException, place: Place) -> Exception:
+        if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return self._cluster.too_large(place.topic, self._largest[place])
+        return self._cluster.translated(error.args[0], what=f"rows of topic {self._topic!r}", name=self._topic)
 
 
 class Writer:
@@ -185,10 +183,8 @@ class Writer:
         producer = self._cluster.producer()
         with self._cluster.errors(what="messages", name=topic):
             deliveries = send_all(producer, messages, seconds_max=self._cluster.seconds_max)
-        largest = {
-            place: max((len(one["value"] or b"") for one in some), default=0) for place, some in messages.items()
-        }
-        return Sending(self._cluster, deliveries, largest, topic, sum(map(len, messages.values())))
+        sizes = {place: largest(some) for place, some in messages.items()}
+        return Sending(self._cluster, deliveries, sizes, topic, sum(map(len, messages.values())))
 
     def appended(
         self, encoded: Encoded, ranges: Mapping[Place, tuple[int, int]], *, duplicate: bool = False

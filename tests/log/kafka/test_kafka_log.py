@@ -17,7 +17,7 @@ from headwater.errors import ArgumentInvalid
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.errors import GroupActive, RowTooLarge
-from headwater.log.kafka.errors import CapabilityMissing
+from headwater.log.kafka.errors import BrokerRefused, CapabilityMissing
 from tests.kafka_server import kafka as kafka
 from tests.log.adapters import open_kafka
 from tests.log.contract.limits import KAFKA_CANNOT
@@ -116,13 +116,15 @@ def test_a_message_that_is_too_large_for_its_topic_is_refused_with_all_of_its_tr
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(30)
-    with pytest.raises(RowTooLarge, match="'t'"):
+    with pytest.raises(RowTooLarge, match=r"'t'.*at most 2000"):
         log.append("t", [{"name": "x" * 3_000}])
+    with pytest.raises(BrokerRefused, match="may have 2000 bytes"):  # the client sends them together
+        log.append("t", [{"name": "x" * 1_000}] * 10)
     with log.stage("query", sequence=0, attempt="x") as stage:
         stage.append("t", [{"name": "small"}])
         stage.append("t", [{"name": "x" * 3_000}])
         staged = stage.finish()
-    with pytest.raises(RowTooLarge, match="'t'"):
+    with pytest.raises(RowTooLarge, match=r"'t'.*at most 2000"):
         log.commit_staged([staged], producer="query", sequence=0)
     assert (log.read("t").count(), log.committed_sequence("query")) == (0, -1)
 
