@@ -208,7 +208,9 @@ def test_the_app_opens_the_log_of_the_server_and_its_probe_asks_its_port() -> No
 
 def test_all_services_of_ours_have_one_log_which_is_a_folder_of_the_volume_or_on_the_broker() -> None:
     ours = [service for service in SERVICES.values() if "build" in service]
-    told = {service["environment"].get("HEADWATER_LOG") or options_of(words_of(service))["flag_log"] for service in ours}
+    told = {
+        service["environment"].get("HEADWATER_LOG") or options_of(words_of(service))["flag_log"] for service in ours
+    }
     assert len(told) == 1
     found = re.fullmatch(r"\$\{HEADWATER_LOG:-(.+)\}", told.pop())
     assert found is not None
@@ -221,7 +223,9 @@ def test_all_services_of_ours_have_one_log_which_is_a_folder_of_the_volume_or_on
         assert "confluent-kafka==" in (ROOT / "requirements" / f"{service['build']['target']}.lock").read_text()
     listener = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].partition("://")[2]
     for page in (DEPLOY / "compose.yaml", ROOT / "docs" / "how-to" / "deploy.md"):
-        [address] = re.findall(r"HEADWATER_LOG=kafka://([^/\s]+)/\w+ docker compose .*--profile kafka", page.read_text())
+        [address] = re.findall(
+            r"HEADWATER_LOG=kafka://([^/\s]+)/\w+ docker compose .*--profile kafka", page.read_text()
+        )
         assert address == listener
 
 
