@@ -8,17 +8,16 @@ the session under its client id.
 from __future__ import annotations
 
 import hashlib
-import os
 import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from headwater.errors import ArgumentInvalid, NotFound
+from headwater.errors import ArgumentInvalid
 from headwater.gateways.errors import AddressUnusable
+from headwater.gateways.secret import read_secret
 from headwater.home import absolute_address
 from headwater.log.port import Log
 from headwater.optional import require
@@ -84,17 +83,8 @@ class Broker:
         return parts.hostname or "", parts.port or PORTS[parts.scheme]
 
     def password(self) -> str | None:
-        """The password, read when the gateway is opened, so that it can be replaced."""
-        if self.password_env:
-            if self.password_env not in os.environ:
-                raise NotFound(kind="environment variable", name=self.password_env)
-            return os.environ[self.password_env]
-        if self.password_file:
-            try:
-                return Path(self.password_file).read_text().strip()
-            except OSError as error:
-                raise NotFound(kind="file", name=self.password_file, near=f" {error.strerror}.") from error
-        return None
+        """The password, if there is one."""
+        return read_secret(env=self.password_env, file=self.password_file)
 
     def client_id_of(self, log: Log, name: str) -> str:
         """The client id: two gateways with one id would take the session from each other for ever."""

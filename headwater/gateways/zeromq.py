@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import ArgumentInvalid
 from headwater.gateways.errors import AddressUnusable
+from headwater.gateways.secret import read_secret
 from headwater.optional import require
 from headwater.units import MIB
 
 if TYPE_CHECKING:
     import zmq
+    from zmq.auth.thread import ThreadAuthenticator
 
 MAGIC = b"HWP1"
+#: Of a key of CURVE, as text.
+KEY_CHARACTERS = 40
 _POSITION = struct.Struct(">4s8sIQ")
 #: Partitions of senders whose positions a receiver remembers.
 SOURCES_MAX = 10_000
@@ -34,6 +38,9 @@ class Endpoint:
     """The addresses of a socket, and the bounds of its queues: so many messages for each peer.
 
     A socket binds its addresses and waits for peers, or connects to those of others, in any order: ZeroMQ connects again by itself.
+    With a secret key (`curve_key_env` or `curve_key_file`) all is encrypted by CURVE. A socket that connects needs the public key
+    of the other side as well, `curve_server_key`. A socket that binds takes all who know its public key, or only those whose
+    public keys are `curve_clients`.
     """
 
     addresses: tuple[str, ...] = ()
@@ -41,6 +48,13 @@ class Endpoint:
     high_water_mark: int = 10_000
     #: ZeroMQ closes the connection of a peer that sends a larger message.
     message_bytes_max: int = 16 * MIB
+    #: The environment variable, or the file, with the secret key of CURVE.
+    curve_key_env: str = ""
+    curve_key_file: str = ""
+    #: The public key of the side that binds.
+    curve_server_key: str = ""
+    #: The public keys of those that may connect, if not all may.
+    curve_clients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.addresses:
@@ -48,6 +62,20 @@ class Endpoint:
         for name in ("high_water_mark", "message_bytes_max"):
             if getattr(self, name) < 1:
                 raise ArgumentInvalid(name=name, value=getattr(self, name), expected="at least 1")
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        encrypted = bool(self.curve_key_env or self.curve_key_file)
+        for name, keys in (("curve_server_key", (self.curve_server_key,)), ("curve_clients", self.curve_clients)):
+            for key in filter(None, keys):
+                if len(key) != KEY_CHARACTERS:
+                    raise ArgumentInvalid(name=name, value=key, expected=f"public keys of {KEY_CHARACTERS} characters")
+        if self.curve_clients and not (encrypted and self.bind):
+            expected = "none without `bind` and a secret key"
+            raise ArgumentInvalid(name="curve_clients", value=self.curve_clients, expected=expected)
+        if bool(self.curve_server_key) != (encrypted and not self.bind):
+            expected = "the public key of the other side, with a secret key and without `bind`"
+            raise ArgumentInvalid(name="curve_server_key", value=self.curve_server_key, expected=expected)
 
 
 class Socket:
@@ -64,6 +92,12 @@ class Socket:
         self.socket.setsockopt(zmq.IPV6, 1)
         for prefix in subscribe:
             self.socket.setsockopt(zmq.SUBSCRIBE, prefix.encode())
+        self._clients: ThreadAuthenticator | None = None
+        try:
+            self._encrypt(endpoint)
+        except BaseException:
+            self.close(seconds=0)
+            raise
         for address in endpoint.addresses:
             try:
                 self.socket.bind(address) if endpoint.bind else self.socket.connect(address)
@@ -73,6 +107,34 @@ class Socket:
         self.address = ", ".join(endpoint.addresses)
         if endpoint.bind and len(endpoint.addresses) == 1:  # with the port that was chosen
             self.address = bytes(self.socket.getsockopt(zmq.LAST_ENDPOINT)).decode().rstrip("\x00")
+
+    def _encrypt(self, endpoint: Endpoint) -> None:
+        import zmq
+
+        secret = read_secret(env=endpoint.curve_key_env, file=endpoint.curve_key_file)
+        if secret is None:
+            return
+        try:
+            self.socket.curve_publickey = zmq.curve_public(secret.encode())
+            self.socket.curve_secretkey = secret.encode()
+            if endpoint.bind:
+                self.socket.curve_server = True
+                self._admit(endpoint.curve_clients)
+            else:
+                self.socket.curve_serverkey = endpoint.curve_server_key.encode()
+        except (zmq.ZMQError, ValueError) as error:  # neither says what the key was
+            expected = f"{KEY_CHARACTERS} characters, as `zmq.curve_keypair()` makes them"
+            raise ArgumentInvalid(name="the key of CURVE", value="hidden", expected=expected) from error
+
+    def _admit(self, clients: tuple[str, ...]) -> None:
+        """Let only these clients connect, if there are any."""
+        if not clients:
+            return
+        from zmq.auth.thread import ThreadAuthenticator
+
+        self._clients = ThreadAuthenticator(self._context)
+        self._clients.start()
+        self._clients.configure_curve_callback(credentials_provider=_Clients(clients))
 
     def received(self, *, seconds: float, count_max: int) -> Iterator[list[bytes]]:
         """The messages that have come, each with its frames; wait so long for the first."""
@@ -98,7 +160,19 @@ class Socket:
 
     def close(self, *, seconds: float) -> None:
         """Close; what was sent has so many seconds to leave."""
+        if self._clients is not None:
+            self._clients.stop()
         self._context.destroy(linger=round(seconds * 1_000))
+
+
+class _Clients:
+    """Tells ZeroMQ whether a client may connect."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self._keys = frozenset(key.encode() for key in keys)
+
+    def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002  # ZeroMQ gives both
+        return key in self._keys
 
 
 # -- positions --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,24 @@ from headwater.log import Log
 from tests.conditions import until
 
 ANY = ("tcp://127.0.0.1:*",)
+
+
+@contextmanager
+def at_work(log: Log, gateway: ZeroMqIn | ZeroMqOut) -> Iterator[GatewayRunner]:
+    runner = GatewayRunner(log, gateway)
+    runner.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+
+
+@contextmanager
+def closing_all(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        context.destroy(linger=0)
 
 
 @pytest.fixture
@@ -58,6 +77,65 @@ def test_settings_come_as_text_and_wrong_ones_are_named(log: Log) -> None:
             ZeroMqIn(**wrong)
     with pytest.raises(NotFound, match="'zeromq'"):
         ZeroMqOut(addresses=ANY).open(log)
+
+
+def test_with_keys_messages_are_encrypted_and_only_known_clients_are_heard(log: Log, tmp_path: Path) -> None:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    (known, known_secret), (_, other_secret) = zmq.curve_keypair(), zmq.curve_keypair()
+    (tmp_path / "key").write_text(f"{secret}\n")
+    gateway = ZeroMqIn(
+        addresses=ANY, pattern="pull", bind=True, curve_key_file=str(tmp_path / "key"), curve_clients=(known.decode(),)
+    )
+    context = zmq.Context()
+    with at_work(log, gateway) as runner, closing_all(context):
+        senders = []
+        for key in (b"", other_secret, known_secret):  # without a key, with one that is not known, with one that is
+            sender = context.socket(zmq.PUSH)
+            sender.immediate = True
+            if key:
+                sender.curve_publickey, sender.curve_secretkey = zmq.curve_public(key), key
+                sender.curve_serverkey = public.encode()
+            sender.connect(runner.address)
+            senders.append(sender)
+        assert senders[-1].poll(30_000, zmq.POLLOUT)
+        senders[-1].send(b"hello")
+        until(lambda: counts(runner)["appended"] == 1)
+        assert not any(sender.poll(100, zmq.POLLOUT) for sender in senders[:-1])
+    assert [row["payload"] for row in log.read("zeromq").rows()] == [b"hello"]
+    assert secret not in repr(gateway)
+
+
+def test_rows_reach_a_gateway_of_another_log_through_an_encrypted_connection(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    monkeypatch.setenv("OUT_KEY", secret)
+    monkeypatch.setenv("IN_KEY", zmq.curve_keypair()[1].decode())
+    log.create("ticks", "rate double")
+    log.append("ticks", [{"rate": 1.5}])
+    out = ZeroMqOut(topic="ticks", addresses=ANY, pattern="push", curve_key_env="OUT_KEY")
+    with headwater.open(tmp_path / "other") as other, at_work(log, out) as sender:
+        taken = ZeroMqIn(addresses=(sender.address,), pattern="pull", curve_key_env="IN_KEY", curve_server_key=public)
+        with at_work(other, taken) as receiver:
+            until(lambda: counts(receiver)["appended"] == 1)
+
+
+def test_keys_that_cannot_be_are_named(log: Log, tmp_path: Path) -> None:
+    public = zmq.curve_keypair()[0].decode()
+    for wrong in (
+        {"curve_server_key": "short", "curve_key_env": "KEY"},
+        {"curve_key_env": "KEY"},
+        {"curve_server_key": public},
+        {"curve_server_key": public, "curve_key_env": "KEY", "bind": True},
+        {"curve_clients": (public,), "bind": True},
+    ):
+        with pytest.raises(ArgumentInvalid, match="curve"):
+            ZeroMqIn(addresses=ANY, **wrong)
+    with pytest.raises(NotFound, match="KEY"):
+        ZeroMqIn(addresses=ANY, bind=True, curve_key_env="KEY_THAT_IS_NOT_SET").open(log)
+    (tmp_path / "key").write_text("secret")
+    with pytest.raises(ArgumentInvalid, match="hidden"):
+        ZeroMqIn(addresses=ANY, bind=True, curve_key_file=str(tmp_path / "key")).open(log)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1", "nonsense", "carrier://pigeon", "tcp://203.0.113.7:5555"])
