@@ -16,6 +16,7 @@ from benchmarks.peer_servers import PeerUnavailable
 from benchmarks.s3a import s3a_jars
 from headwater.engine.state_folder import open_folder
 from tests.conditions import until
+from tests.spark.checkpoint_racer import FILES
 
 ROOT = Path(__file__).parents[2]
 ROWS = 50
@@ -43,6 +44,7 @@ def test_a_race_of_two_drivers_for_a_batch_has_one_winner(objects: str, tmp_path
         try:
             for name, driver in drivers.items():
                 until((tmp_path / f"ready-{name}").exists, "the driver is ready", driver)
+            _race_for_files(tmp_path, checkpoint, drivers)
             outcomes = [_race(log, race, tmp_path, drivers) for race in range(races)]
         finally:
             for driver in drivers.values():
@@ -54,12 +56,35 @@ def test_a_race_of_two_drivers_for_a_batch_has_one_winner(objects: str, tmp_path
         print("refused:", sum(any(one["error"] for one in told) for told in outcomes), "of", races)
 
 
-def _race(log: hw.Log, race: int, home: Path, drivers: dict[str, subprocess.Popen[bytes]]) -> list[dict[str, Any]]:
+Drivers = dict[str, subprocess.Popen[bytes]]
+
+
+def _race_for_files(home: Path, checkpoint: str, drivers: Drivers) -> None:
+    """Let both drivers write files of the same names; each file is of one of them, and has what that one wrote."""
+    _go(home, "go-files", seconds=2)
+    won = {}
+    for name, driver in drivers.items():
+        path = home / f"files-{name}.json"
+        until(path.exists, "all files are written", driver)
+        won[name] = json.loads(path.read_text())
+    print("files won:", {name: len(numbers) for name, numbers in won.items()})
+    assert sorted(number for numbers in won.values() for number in numbers) == list(range(FILES))
+    folder = open_folder(f"{checkpoint}-files").within("offsets")
+    for name, numbers in won.items():
+        assert {folder.read_text(str(number)) for number in numbers} <= {name}
+
+
+def _go(home: Path, name: str, *, seconds: float) -> None:
+    """Tell both drivers at which moment they start."""
+    temporary = home / f".{name}"
+    temporary.write_text(str(time.time() + seconds))
+    temporary.rename(home / name)
+
+
+def _race(log: hw.Log, race: int, home: Path, drivers: Drivers) -> list[dict[str, Any]]:
     """Let both drivers find the same new rows at the same moment; return what each says of it."""
     log.append("orders", [{"id": race * ROWS + number} for number in range(ROWS)])
-    temporary = home / f".go-{race}"
-    temporary.write_text(str(time.time() + 0.3))
-    temporary.rename(home / f"go-{race}")
+    _go(home, f"go-{race}", seconds=0.3)
     told = []
     for name, driver in drivers.items():
         path = home / f"{race}-{name}.json"
