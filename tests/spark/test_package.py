@@ -43,7 +43,10 @@ def test_an_archive_is_an_environment_with_headwater_and_without_sparks_jars(tmp
 @pytest.mark.long
 @pytest.mark.process
 @pytest.mark.spark
-def test_executors_that_have_no_headwater_take_it_from_an_archive(tmp_path: Path) -> None:
+def test_executors_that_have_no_headwater_take_it_from_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # executors would find our files by it
     cli = [sys.executable, "-m", "headwater.cli"]
     subprocess.run([*cli, "package", "environment.tar.gz"], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "environment").mkdir()
