@@ -6,7 +6,8 @@ A producer appends orders all the while. `query` is one streaming query, `query-
 DuckDB computes from the input topic what every output must hold. `capture` is the capture of a database (`--database`) that
 writers change; in the end its topics must hold what its tables hold. `queue` is 16 workers of a queue in 4 processes, with `--http` through a server that is
 killed as well; `sourcing` 8 processes that send commands to the same entities; `cluster` an app
-on a Spark cluster whose workers and driver are killed, with a link cut and its state rescaled. `all` runs each after the other, with its own kills.
+on a Spark cluster whose workers and driver are killed, with a link cut and its state rescaled; `kafka` an app on three
+Kafka brokers whose leaders are killed. `all` runs each after the other, with its own kills.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.chaos.app import series as whole
 from tests.chaos.capture import series as captured
 from tests.chaos.capture.databases import KINDS
 from tests.chaos.cluster import disturb_cluster
+from tests.chaos.kafka import disturb_kafka
 from tests.chaos.kills import VICTIMS, Order
 from tests.chaos.process import Stuck
 from tests.chaos.queue import kill_workers
@@ -64,7 +66,9 @@ SERIES = {
     "capture": Series(points=captured.POINTS, plan=captured.plan, run=captured.run, victims=("worker",)),
 }
 #: Series that choose their own kills.
-WITHOUT_ORDERS = {"queue": kill_workers, "sourcing": kill_writers, "cluster": disturb_cluster}
+WITHOUT_ORDERS = {"queue": kill_workers, "sourcing": kill_writers, "cluster": disturb_cluster, "kafka": disturb_kafka}
+#: How many kills each has, unless it is said.
+KILLS, FEWER_KILLS = 50, {"kafka": 5}
 
 
 def kill(what: str, *, kills: int, seed: int, keep: bool, say: Say, **settings: str) -> list[str]:
@@ -105,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--store", choices=("disk", "s3"), default="disk", help="where the query keeps its state and its checkpoint"
     )
     parser.add_argument("--http", action="store_true", help="the workers of the queue reach it through a server")
-    parser.add_argument("--kills", type=int, default=50, help="in each series")
+    parser.add_argument("--kills", type=int, help=f"in each series: {KILLS}, or {FEWER_KILLS}, unless it is said")
     parser.add_argument("--seed", type=int, default=1, help="which series of kills, and which orders")
     parser.add_argument("--keep", action="store_true", help="keep the folder; one where something is wrong is kept")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -118,13 +122,14 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = [*SERIES, *WITHOUT_ORDERS] if chosen.what == "all" else [chosen.what]
     found = []
     for what in wanted:
+        kills = chosen.kills if chosen.kills is not None else FEWER_KILLS.get(what, KILLS)
         if what in WITHOUT_ORDERS:
             others = {"http": chosen.http} if what == "queue" else {}
             series = WITHOUT_ORDERS[what]
-            found += series(kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **others)
+            found += series(kills=kills, seed=chosen.seed, keep=chosen.keep, say=say, **others)
             continue
         settings = {"capture": {"kind": chosen.database}, "query": {"store": chosen.store}}.get(what, {})
-        found += kill(what, kills=chosen.kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
+        found += kill(what, kills=kills, seed=chosen.seed, keep=chosen.keep, say=say, **settings)
     return 1 if found else 0
 
 
