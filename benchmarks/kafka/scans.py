@@ -16,7 +16,7 @@ from benchmarks.kafka.topics import BATCHES, COLUMNS, SCHEMA, Place, broker, fil
 from benchmarks.log.rows import ROW_BYTES, batch
 from benchmarks.log.rows import SCHEMA as ROW_SCHEMA
 from benchmarks.spark.scans import FRAME_ROWS, FRAMES
-from benchmarks.spark.workbench import CORES, Workbench, warm_up
+from benchmarks.spark.workbench import CORES, Workbench
 from headwater.schema import parse_schema
 from headwater.schema.encodings import avro
 
@@ -49,8 +49,7 @@ def scan_frames(bench: Bench) -> list[Result]:
             OURS: partial(measure, place.address, span),
             EMBEDDED: partial(measure, str(folder / "log"), None),
         }
-        warm_up(bench, subjects)
-        samples = bench.interleave("scan.frames", subjects, rounds=bench.size(5, 1))
+        samples = bench.interleave("scan.frames", subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "row_bytes": ROW_BYTES, "batches": BATCHES}
     return beside("scan.frames", samples, ours=OURS, peer=EMBEDDED, about=about, least=0.8)
 
@@ -87,8 +86,7 @@ def _messages(bench: Bench, values: str, decode: Decode) -> list[Result]:
             makers |= {peer: lambda: decode(theirs()), "value only": theirs}
             _check_same(bench_spark, place, ours(), decode(theirs()))
         subjects = {one: partial(_run, bench_spark, make, rows) for one, make in makers.items()}
-        warm_up(bench, subjects)
-        samples = bench.interleave(name, subjects, rounds=bench.size(5, 1))
+        samples = bench.interleave(name, subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "batches": BATCHES}
     results = beside(name, samples, ours=OURS, peer=peer, about=about, least=1.0, note=missing())
     if missing():

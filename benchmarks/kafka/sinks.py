@@ -14,7 +14,7 @@ from benchmarks.harness import Bench, Result, Sample
 from benchmarks.kafka.connector import NAME, as_json, missing, workbench
 from benchmarks.kafka.results import beside
 from benchmarks.kafka.topics import BATCHES, COLUMNS, SCHEMA, Place, broker, events
-from benchmarks.spark.workbench import CORES, Workbench, warm_up
+from benchmarks.spark.workbench import CORES, Workbench
 
 OURS, SCAN = "exactly once", "no sink"
 PEER = f"{NAME}, at least once, JSON"
@@ -44,8 +44,7 @@ def _sink(bench: Bench, values: str, *, rows: int) -> list[Result]:
         }
         if not missing():
             subjects[PEER] = lambda: _theirs(bench_spark, place, folder, next(topics), rows)
-        warm_up(bench, subjects)
-        samples = bench.interleave(name, subjects, rounds=bench.size(5, 1))
+        samples = bench.interleave(name, subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "batches": BATCHES}
     return beside(name, samples, ours=OURS, peer=PEER, about=about, least=0.7, note=missing())
 

@@ -11,7 +11,7 @@ from benchmarks.kafka.connector import NAME, connected, from_json, missing, work
 from benchmarks.kafka.results import beside
 from benchmarks.kafka.topics import broker
 from benchmarks.spark.keyed_state import fill_topic, native_windows
-from benchmarks.spark.workbench import Workbench, warm_up
+from benchmarks.spark.workbench import Workbench
 from benchmarks.windows.kinds import compute
 from headwater.operators import Tumbling
 
@@ -50,7 +50,6 @@ def tumbling(bench: Bench) -> list[Result]:
         }
         if not missing():
             subjects[NATIVE] = partial(_run, bench_spark, bare, rows)
-        warm_up(bench, subjects)
         samples = bench.interleave("tumbling", subjects, rounds=bench.size(3, 1))
     about = {"rows": rows, "keys": users, "batches": BATCHES}
     return [
