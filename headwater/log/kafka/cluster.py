@@ -13,6 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -109,7 +110,16 @@ _UNSTABLE = {
     KafkaError.NOT_COORDINATOR,
 }
 #: A question is asked again after these: a broker that is lost is found again, or another one answers.
-_AGAIN = {*_MOVED, *_UNSTABLE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+_AGAIN = {
+    *_MOVED,
+    *_UNSTABLE,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+#: A client may wait for the one broker that is gone: so long, then another one is asked.
+ATTEMPT_SECONDS_MAX = 3.0
 _AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.002, 0.1
 #: Another producer with the same transactional id has begun.
 FENCED = {
@@ -124,17 +134,19 @@ FENCED = {
 class Reading:
     """A consumer that reads what it is assigned, and the partitions whose leaders it has looked up."""
 
-    def __init__(self, client: Consumer, seconds_max: float) -> None:
+    def __init__(self, client: Consumer) -> None:
         self.client = client
-        self._seconds_max = seconds_max
         self._known: set[tuple[str, int]] = set()
 
-    def assign(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def assign(self, positions: Mapping[tuple[str, int], int], cluster: Cluster) -> None:
         """Begin at an offset in each partition. A client that must look up a leader by itself does so seconds later."""
         for topic in {topic for topic, _ in positions.keys() - self._known}:
-            self.client.list_topics(topic=topic, timeout=self._seconds_max)
+            look = partial(self.client.list_topics, topic=topic, timeout=cluster.attempt_seconds_max)
+            cluster.ask(look, name=cluster.address.name(topic) or topic)
         self._known |= positions.keys()
-        self.client.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
+        with cluster.errors(what="a read"):
+            self.client.assign(places)
 
 
 class Cluster:
@@ -143,6 +155,7 @@ class Cluster:
     def __init__(self, address: Address, config: Config) -> None:
         self.address = address
         self.seconds_max = config.kafka_seconds_max
+        self.attempt_seconds_max = min(self.seconds_max, ATTEMPT_SECONDS_MAX)
         # Any: librdkafka's settings are texts, numbers and functions.
         self.settings: dict[str, Any] = client_settings(address, config)
         self.closed = False
@@ -199,8 +212,7 @@ class Cluster:
         }
         producer = Producer({**self.settings, **usual, "error_cb": self.hear, **settings})
         # A client that knows its brokers gets its id at once: one that does not tries again after half a second.
-        with self.errors(what="a producer"):
-            producer.list_topics(timeout=self.seconds_max)
+        self.ask(lambda: producer.list_topics(timeout=self.attempt_seconds_max), what="a producer")
         return producer
 
     def producer(self) -> Producer:
@@ -231,7 +243,7 @@ class Cluster:
             reading = idle.pop() if idle else None
         if reading is None:
             client = self.new_consumer(**FETCH, **{"fetch.wait.max.ms": wait_ms})
-            reading = Reading(client, self.seconds_max)
+            reading = Reading(client)
         try:
             yield reading
         except GeneratorExit:  # a reader stopped early
@@ -329,7 +341,7 @@ class Cluster:
 
         def question() -> dict[int, tuple[int, int]]:
             futures = self.admin().list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.attempt_seconds_max
             )
             found = {place.partition: future.result(timeout=self.seconds_max + 5) for place, future in futures.items()}
             return {number: (one.offset, one.timestamp) for number, one in found.items()}
@@ -355,7 +367,7 @@ class Cluster:
 
         def question() -> list[TopicPartition]:
             futures = self.admin().list_consumer_group_offsets(
-                [asked], require_stable=True, request_timeout=self.seconds_max
+                [asked], require_stable=True, request_timeout=self.attempt_seconds_max
             )
             try:
                 found = next(iter(futures.values())).result(timeout=self.seconds_max + 5).topic_partitions or []
@@ -372,14 +384,14 @@ class Cluster:
 
     def topic_names(self) -> list[str]:
         """All topics that this user may see, by their names on Kafka."""
-        found = self.ask(lambda: self.admin().list_topics(timeout=self.seconds_max), what="the list of topics")
+        found = self.ask(lambda: self.admin().list_topics(timeout=self.attempt_seconds_max), what="the list of topics")
         return list(found.topics)
 
     def describe_topic(self, topic: str) -> tuple[str, int] | None:
         """The id that Kafka gave to a topic, and its number of partitions; None if there is none."""
 
         def question() -> tuple[str, int] | None:
-            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.seconds_max)
+            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.attempt_seconds_max)
             try:
                 found = futures[topic].result(timeout=self.seconds_max + 5)
             except KafkaException as error:
@@ -435,8 +447,7 @@ class Cluster:
         name = self.address.name(topic) or topic
         with self.consumer() as reading:
             client = reading.client
-            with self.errors(name=name):
-                reading.assign({(topic, partition): start})
+            reading.assign({(topic, partition): start}, self)
             deadline = time.monotonic() + self.seconds_max
             while True:
                 with self.errors(name=name):
@@ -481,8 +492,7 @@ class Cluster:
         deadline = time.monotonic() + seconds
         with self.consumer(wait_ms=WATCH_WAIT_MS) as reading:
             client = reading.client
-            with self.errors(what="a wait"):
-                reading.assign(positions)
+            reading.assign(positions, self)
             while not stopped():
                 left = deadline - time.monotonic()
                 got = client.consume(1, timeout=max(0.0, min(left, 0.5)))
