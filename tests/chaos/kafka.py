@@ -64,6 +64,7 @@ class Orders(threading.Thread):
         self._stopped = threading.Event()
         self.acknowledged: list[range] = []
         self.refused = 0
+        self.count = 0
         self.longest = 0.0
 
     def run(self) -> None:
@@ -77,6 +78,7 @@ class Orders(threading.Thread):
                 self.refused += ROWS  # they may be there or not
             else:
                 self.acknowledged.append(rows)
+                self.count += ROWS
             self.longest = max(self.longest, time.monotonic() - began)
 
     def stop(self) -> None:
@@ -94,6 +96,8 @@ class Scene:
     orders: Orders
     driver: subprocess.Popen[bytes]
     waits: list[float] = field(default_factory=list)
+    #: How the app's process has ended by itself.
+    ended: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
@@ -104,9 +108,17 @@ class Scene:
         return min(home.read_checkpoint(name, 1).rows_read for name in ("totals", "spend"))
 
     def await_progress(self, what: str) -> None:
+        """Wait until the app has read a thousand orders more. An app whose process has ended is started again, as by a service manager."""
         began = time.monotonic()
-        goal = sum(self.log.end_offsets("orders").values()) + PROGRESS_ROWS
-        until(lambda: self.rows_read() >= goal, f"the app goes on after: {what}", self.driver)
+        goal = self.orders.count + PROGRESS_ROWS
+
+        def went_on() -> bool:
+            if self.driver.poll() is not None:
+                self.ended.append(self.driver.returncode)
+                self.driver = run_app(self.folder)
+            return self.rows_read() >= goal
+
+        until(went_on, f"the app goes on after: {what}")
         self.waits.append(time.monotonic() - began)
 
     def happen(self, event: str) -> None:
@@ -158,7 +170,8 @@ def disturb_kafka(*, kills: int, seed: int, keep: bool, say: Callable[[str], Non
                 f"{time.monotonic() - began:5.0f} s  {number + 1}/{len(chosen)}: {event}, went on in {scene.waits[-1]:.1f} s"
             )
         scene.orders.stop()
-        until(lambda: scene.rows_read() >= sum(scene.log.end_offsets("orders").values()), "all is read", scene.driver)
+        end = sum(scene.log.end_offsets("orders").values())
+        until(lambda: scene.rows_read() >= end, "all is read", scene.driver)
         wanted = expected(scene.log)
         with contextlib.suppress(AssertionError):
             until(lambda: scene.log.read("totals").count() >= len(wanted), "all windows came", scene.driver)
@@ -166,7 +179,7 @@ def disturb_kafka(*, kills: int, seed: int, keep: bool, say: Callable[[str], Non
         rows = sum(map(len, scene.orders.acknowledged))
         print(
             f"{Counter(chosen)} in {time.monotonic() - began:.0f} s: {rows} orders acknowledged, {scene.orders.refused} refused, "
-            f"the slowest append {scene.orders.longest:.1f} s; {len(wanted)} windows; the app went on after at most {max(scene.waits):.1f} s"
+            f"the slowest append {scene.orders.longest:.1f} s; {len(wanted)} windows; the app went on after at most {max(scene.waits):.1f} s, its process ended by itself {len(scene.ended)} times {scene.ended or ''}"
         )
         print("lost 0, doubled 0, other 0" if not problems else f"{len(problems)} problems")
     for problem in problems:

@@ -118,8 +118,9 @@ _AGAIN = {
     KafkaError._TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
 }
-#: A client may wait for the one broker that is gone: so long, then another one is asked.
+#: So long a client waits for one broker, which may be gone, before it looks which ones there are.
 ATTEMPT_SECONDS_MAX = 3.0
+LOOK_SECONDS = 0.5
 _AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.002, 0.1
 #: Another producer with the same transactional id has begun.
 FENCED = {
@@ -333,6 +334,21 @@ class Cluster:
             return CredentialsRefused(address=str(self.address), why=heard.str())
         return BrokerUnreachable(address=str(self.address), why=heard.str() if heard is not None else why)
 
+    def _answered(self, future: Future[T]) -> T:
+        """Wait for an answer. A client whose broker is gone waits for that one until it has looked who leads now.
+
+        Not by a short timeout of the request: librdkafka may end the whole process when one passes (its issue 4605).
+        """
+        deadline = time.monotonic() + self.seconds_max + 5
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                with contextlib.suppress(KafkaException):
+                    self.admin().list_topics(timeout=1.0)
+
     def offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, tuple[int, int]]:
         """For each partition the offset of a position, -1 for none, and the time of that message in milliseconds."""
         asked = {TopicPartition(topic, number): spec for number in numbers}
@@ -341,9 +357,9 @@ class Cluster:
 
         def question() -> dict[int, tuple[int, int]]:
             futures = self.admin().list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.attempt_seconds_max
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
             )
-            found = {place.partition: future.result(timeout=self.seconds_max + 5) for place, future in futures.items()}
+            found = {place.partition: self._answered(future) for place, future in futures.items()}
             return {number: (one.offset, one.timestamp) for number, one in found.items()}
 
         return self.ask(question, name=self.address.name(topic) or topic)
@@ -367,10 +383,10 @@ class Cluster:
 
         def question() -> list[TopicPartition]:
             futures = self.admin().list_consumer_group_offsets(
-                [asked], require_stable=True, request_timeout=self.attempt_seconds_max
+                [asked], require_stable=True, request_timeout=self.seconds_max
             )
             try:
-                found = next(iter(futures.values())).result(timeout=self.seconds_max + 5).topic_partitions or []
+                found = self._answered(next(iter(futures.values()))).topic_partitions or []
             except KafkaException as raised:
                 if raised.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return []
@@ -391,9 +407,9 @@ class Cluster:
         """The id that Kafka gave to a topic, and its number of partitions; None if there is none."""
 
         def question() -> tuple[str, int] | None:
-            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.attempt_seconds_max)
+            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.seconds_max)
             try:
-                found = futures[topic].result(timeout=self.seconds_max + 5)
+                found = self._answered(futures[topic])
             except KafkaException as error:
                 if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
                     return None
