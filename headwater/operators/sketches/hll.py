@@ -35,6 +35,8 @@ COMPACT, EMPTY, MERGED = 8, 4, 16
 #: How far the estimate lies from the truth, as a share of it and for one register: one standard deviation.
 SPREAD = 1.04
 _HIGHEST = 63
+#: So many values are hashed at a time: what is between two steps then stays in the processor's cache.
+AT_ONCE = 16_384
 
 
 def lg_k_for(error: float) -> int:
@@ -54,12 +56,30 @@ class Hll:
 
     def lift(self, values: pa.Array, numbers: Int64s, count: int) -> pa.Array:
         """A sketch for each of `count` groups; `numbers` says of which one each value is. No value is null."""
-        low, high = hashes_of(values)
-        address = (low & np.uint64(2**ADDRESS_BITS - 1)).astype(np.int64)
-        coupons = (np.minimum(leading_zeros(high), 62) + 1 << ADDRESS_BITS) | address
-        return _made(
-            _unique(numbers << 32 | coupons), np.full(count, self.lg_k), _Registers(np.empty(0, np.int64), {}), count
-        )
+        parts = [_coupons_of(values.slice(start, AT_ONCE)) for start in range(0, len(values), AT_ONCE)]
+        coupons = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        dense = self._crowded(coupons, numbers, count)
+        if len(dense.groups):
+            sparse = np.ones(count, bool)
+            sparse[dense.groups] = False
+            rest = sparse[numbers]
+            numbers, coupons = numbers[rest], coupons[rest]
+        return _made(_unique(numbers << 32 | coupons), np.full(count, self.lg_k), dense, count)
+
+    def _crowded(self, coupons: Int64s, numbers: Int64s, count: int) -> _Registers:
+        """The registers of groups with so many values that they have registers in any case: nothing of them is sorted."""
+        most = int(_coupons_max(np.array([self.lg_k]))[0])
+        groups = np.flatnonzero(np.bincount(numbers, minlength=count) > 4 * most)
+        if not len(groups):
+            return _Registers(groups, {})
+        if len(groups) < count:
+            place = np.full(count, -1)
+            place[groups] = np.arange(len(groups))
+            numbers = place[numbers]
+            coupons, numbers = coupons[numbers >= 0], numbers[numbers >= 0]
+        registers = _greatest(numbers, coupons, len(groups), self.lg_k)
+        certain = np.count_nonzero(registers, axis=1) > most
+        return _Registers(groups[certain], {self.lg_k: (groups[certain], registers[certain])})
 
     def merge(self, sketches: pa.Array, numbers: Int64s, count: int) -> pa.Array:
         """One sketch for each group of sketches; `numbers` rises. Of several sizes the smallest wins."""
@@ -165,11 +185,36 @@ def _unique(coupons: Int64s) -> Int64s:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
+def _coupons_of(values: pa.Array) -> Int64s:
+    """The coupon of each value: where its register is, and what it sets it to."""
+    low, high = hashes_of(values)
+    address = (low & np.uint64(2**ADDRESS_BITS - 1)).astype(np.int64)
+    found: Int64s = (np.minimum(leading_zeros(high), 62) + 1 << ADDRESS_BITS) | address
+    return found
+
+
+def _coupons_max(sizes: Int64s) -> Int64s:
+    """How many coupons a sketch of each size keeps before it has registers."""
+    found: Int64s = np.where(sizes < 8, 7, 3 * 2 ** np.maximum(sizes - 5, 0))
+    return found
+
+
+def _greatest(rows: Int64s, coupons: Int64s, count: int, lg_k: int) -> Bytes:
+    """The registers of `count` rows, from coupons of which `rows` says to which row each belongs."""
+    cells = rows * 2**lg_k + (coupons & 2**lg_k - 1)
+    values = (coupons >> ADDRESS_BITS & 63).astype(np.uint8)
+    # Later writes win: so the greatest value of a register comes last.
+    order = np.argsort(values, kind="stable")
+    found = np.zeros(count * 2**lg_k, np.uint8)
+    found[cells[order]] = values[order]
+    return found.reshape(count, 2**lg_k)
+
+
 def _made(coupons: Int64s, sizes: Int64s, dense: _Registers, count: int) -> pa.Array:
     """The sketch of each group, from its coupons and the registers that some have already."""
     groups = coupons >> 32
     counts = np.bincount(groups, minlength=count)
-    many = counts > np.where(sizes < 8, 7, 3 * 2 ** np.maximum(sizes - 5, 0))
+    many = counts > _coupons_max(sizes)
     many[dense.groups] = True
     lengths = np.where(many, 40 + 2**sizes, np.where(counts < 8, 8, 12) + 4 * counts)
     packed = Packed.empty(lengths)
@@ -207,13 +252,7 @@ def _filled(rows: Int64s, coupons: Int64s, lg_k: int, dense: _Registers) -> Byte
     groups = coupons >> 32
     at = np.minimum(np.searchsorted(rows, groups), len(rows) - 1)
     own = rows[at] == groups
-    cells = at[own] * 2**lg_k + (coupons[own] & 2**lg_k - 1)
-    values = (coupons[own] >> ADDRESS_BITS & 63).astype(np.uint8)
-    # Later writes win: so the greatest value of a register comes last.
-    order = np.argsort(values, kind="stable")
-    fresh = np.zeros(registers.size, np.uint8)
-    fresh[cells[order]] = values[order]
-    return np.maximum(registers, fresh.reshape(registers.shape))
+    return np.maximum(registers, _greatest(at[own], coupons[own], len(rows), lg_k))
 
 
 def _put_registers(packed: Packed, registers: Bytes) -> None:
