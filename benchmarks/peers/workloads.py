@@ -43,7 +43,7 @@ def filtered(topics: Topics) -> DataFrame:
 
 
 def filtered_in_reader(topics: Topics) -> DataFrame:
-    """As an app runs it."""
+    """With the condition and the product computed by the reader of the topic."""
     from headwater.spark import in_reader
 
     return in_reader(filtered(topics))

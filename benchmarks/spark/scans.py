@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, Sample, median_rate
 from benchmarks.log.rows import ROW_BYTES, SCHEMA, batch
-from benchmarks.spark.workbench import CORES, cpu_result, warm_up, workbench
+from benchmarks.spark.workbench import CORES, cpu_per_million, cpu_result, warm_up, workbench
 
 COLUMNS = "id bigint, value double, payload string"
 #: Rows of one append: what a producer gathers in some ten milliseconds at full speed.
@@ -69,6 +70,51 @@ def scan(bench: Bench) -> list[Result]:
             note="with the columns `_partition` and `_offset`, which a topic has by default and a file has not",
         ),
     ]
+
+
+def guard(bench: Bench) -> list[Result]:
+    """What a `Guard` adds to the reading of a topic with four columns."""
+    from headwater.operators import Guard
+
+    bench_spark = workbench(bench)
+    rows = bench.size(5_000_000, 200_000)
+    with bench.scratch("guard") as folder:
+        bench.say("guard: filling")
+        with hwlog.open(folder / "log") as log:
+            schema = {"user": "int64", "item": "int64", "price": "float64", "at": "timestamp"}
+            log.create("events", schema, partitions=CORES, time="at", durability="os")
+            for number in range(rows // FRAME_ROWS):
+                log.append("events", _events(number * FRAME_ROWS), partition=number % CORES)
+
+        def plain() -> Sample:
+            return bench_spark.run(
+                bench_spark.topic(folder / "log", "events", rows_max=rows // BATCHES), rows=rows
+            ).sample()
+
+        def guarded() -> Sample:
+            stream = bench_spark.topic(folder / "log", "events", rows_max=rows // BATCHES)
+            return bench_spark.run(stream.transform(Guard()), rows=rows).sample()
+
+        subjects = {"guarded": guarded, "not guarded": plain}
+        warm_up(bench, subjects)
+        samples = bench.interleave("guard", subjects, rounds=bench.size(5, 1))
+    costs = {name: cpu_per_million(found) for name, found in samples.items()}
+    return [
+        Result(
+            name="guard",
+            value=costs["guarded"] - costs["not guarded"],
+            unit="CPU-s/M rows",
+            more={"rows": rows, "batches": BATCHES, "whole": round(costs["guarded"], 3)},
+            bars=[Bar(figure="value", most=0.3)],
+        )
+    ]
+
+
+def _events(first: int) -> pa.Table:
+    numbers = np.arange(first, first + FRAME_ROWS)
+    at = pa.array(numbers * 100 + 1_767_225_600_000_000, pa.timestamp("us", "UTC"))
+    columns = {"user": numbers % 1_000, "item": numbers % 77, "price": numbers / 7, "at": at}
+    return pa.table(columns)
 
 
 def fill(folder: Path, rows: int, *, batches: int) -> None:

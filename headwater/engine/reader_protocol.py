@@ -2,7 +2,7 @@
 
 An operator that sits directly on a topic hands the reader a `ReaderStage`: a function over the rows of one partition. It
 travels in the option `reader_stage` of the read. A DataFrame is a direct read where its plan is a stream of our topics
-with columns chosen and renamed, and nothing computed.
+with columns chosen, renamed and computed, and rows left out, by expressions that the reader computes as Spark does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from headwater.engine import packed_rows
 from headwater.engine.analyzed_plan import analyzed_plan
+from headwater.engine.column_expressions import Expression, Selection, column
+from headwater.engine.spark_expressions import conditions, listed, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +67,7 @@ def stage_to_option(stage: ReaderStage) -> str:
 def stage_of_option(text: str) -> ReaderStage:
     """Decode a stage.
 
-    >>> pack = Pack("totals", pa.schema([("user", pa.string())]), (("user", "user"),), ("user",), 2)
+    >>> pack = Pack("totals", Selection.whole(pa.schema([("user", pa.string())])), ("user",), 2)
     >>> stage_of_option(stage_to_option(pack)) == pack
     True
     """
@@ -79,31 +81,29 @@ def stage_of_option(text: str) -> ReaderStage:
 
 @dataclass(frozen=True)
 class Pack:
-    """Columns of a topic, chosen and renamed, and packed for the partitions of an operator."""
+    """Columns made of those of a topic, and packed for the partitions of an operator."""
 
     name: str
-    rows: pa.Schema
-    #: For each column that comes out the one that goes in.
-    columns: tuple[tuple[str, str], ...]
+    selection: Selection
     keys: tuple[str, ...]
     partitions: int
 
+    @property
+    def rows(self) -> pa.Schema:
+        return self.selection.read
+
     # Any, here and below: JSON.
     def to_json(self) -> dict[str, Any]:
-        schema = base64.b64encode(self.rows.serialize()).decode()
         return {
             "name": self.name,
-            "rows": schema,
-            "columns": self.columns,
+            "selection": self.selection.to_json(),
             "keys": self.keys,
             "partitions": self.partitions,
         }
 
     @classmethod
     def of_json(cls, body: Mapping[str, Any]) -> Pack:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["rows"])))
-        columns = tuple((name, source) for name, source in body["columns"])
-        return cls(body["name"], schema, columns, tuple(body["keys"]), body["partitions"])
+        return cls(body["name"], Selection.of_json(body["selection"]), tuple(body["keys"]), body["partitions"])
 
     @property
     def output(self) -> pa.Schema:
@@ -124,63 +124,150 @@ class Pack:
         return packed_rows.packed(self.chosen(table), self.keys, self.partitions)
 
     def chosen(self, table: pa.Table) -> pa.Table:
-        """The columns that are packed, under the names that they go by."""
-        return pa.table([table.column(name) for _, name in self.columns], names=[name for name, _ in self.columns])
+        """The rows that are packed."""
+        return self.selection(table)
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Columns made of those of a topic, for Spark itself."""
+
+    name: str
+    selection: Selection
+
+    @property
+    def rows(self) -> pa.Schema:
+        return self.selection.read
+
+    @property
+    def output(self) -> pa.Schema:
+        return self.selection.made
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from self.selection(pa.Table.from_batches([batch], self.rows)).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True)
 class DirectRead:
-    """A stream of our topics: the options of its read, and for each column of the DataFrame that of the topic."""
+    """A stream of our topics: the options of its read, and how each column of the DataFrame is made of those of the topic."""
 
     options: Mapping[str, str]
-    columns: Mapping[str, str]
+    columns: Mapping[str, Expression]
+    topic: pa.Schema
+    where: tuple[Expression, ...] = ()
+
+    def selection(self, rows: pa.Schema) -> Selection:
+        """What makes these columns of the DataFrame in the reader."""
+        return Selection.of(self.topic, self.where, self.columns, rows)
 
     def pack(self, name: str, *, rows: pa.Schema, keys: Sequence[str], partitions: int) -> Pack | None:
         """What makes the reader pack the rows; None where their keys are hashed in a way that only Spark knows."""
         if not all(packed_rows.can_hash(rows.field(key).type) for key in keys):
             return None
-        read = {self.columns[field.name]: field.type for field in rows}
-        columns = tuple((field.name, self.columns[field.name]) for field in rows)
-        return Pack(name, pa.schema(list(read.items())), columns, tuple(keys), partitions)
+        return Pack(name, self.selection(rows), tuple(keys), partitions)
 
 
 def direct_read(rows: DataFrame) -> DirectRead | None:
-    """The read that a DataFrame is, where it is one and nothing is computed behind it."""
+    """The read that a DataFrame is, where it is one and all that is computed behind it can be computed in the reader."""
+    found = direct_reads(rows)
+    return found[0] if len(found) == 1 else None
+
+
+def direct_reads(rows: DataFrame) -> list[DirectRead]:
+    """The reads whose union a DataFrame is; none where it is something else."""
     if not rows.isStreaming or len(set(rows.columns)) < len(rows.columns):
-        return None
+        return []
     plan = analyzed_plan(rows)
-    found = _read_of(plan)
-    if found is None:
-        return None
-    options, names = found
-    columns = {one.name(): names[one.exprId().id()] for one in listed(plan.output())}
-    return None if OPTION in options else DirectRead(options, columns)
+    found = _reads_of(plan)
+    numbers = {str(one.name()): one.exprId().id() for one in listed(plan.output())} if found else {}
+    reads = []
+    for one in found:
+        columns = {name: one.columns[number] for name, number in numbers.items() if number in one.columns}
+        if OPTION in one.options or len(columns) < len(numbers):
+            return []
+        reads.append(DirectRead(one.options, columns, one.topic, one.where))
+    return reads
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A read within a plan, with its columns by Spark's numbers for them."""
+
+    options: Mapping[str, str]
+    topic: pa.Schema
+    columns: Mapping[int | str, Expression]
+    where: tuple[Expression, ...] = ()
 
 
 # Any: a plan of Spark's, which has no Python face.
-def _read_of(plan: Any) -> tuple[dict[str, str], dict[int, str]] | None:
-    """The options of the read below, and the columns of the topic by Spark's numbers for what comes out of the plan."""
+def _reads_of(plan: Any) -> list[_Read]:
+    """The reads below a plan, and how what comes out of the plan is made of their columns; none for other plans."""
     kind = plan.getClass().getSimpleName()
     if kind == "StreamingRelationV2" and plan.sourceName() == "headwater":
-        given = plan.extraOptions().asCaseSensitiveMap()
-        options = {str(name): str(given[name]) for name in given}
-        return options, {one.exprId().id(): str(one.name()) for one in listed(plan.output())}
-    below = _read_of(plan.child()) if kind == "Project" else None
-    if below is None:
-        return None
-    options, names = below
-    chosen = {}
-    for one in listed(plan.projectList()):
-        of = one.child() if one.getClass().getSimpleName() == "Alias" else one
-        if of.getClass().getSimpleName() != "AttributeReference":
-            return None
-        chosen[one.exprId().id()] = names[of.exprId().id()]
-    return options, chosen
+        return [_relation(plan)]
+    if kind in ("SubqueryAlias", "View"):
+        return _reads_of(plan.child())
+    if kind == "Filter":
+        filtered = [_filtered(one, plan.condition()) for one in _reads_of(plan.child())]
+        return [one for one in filtered if one is not None] if all(filtered) else []
+    if kind == "Project":
+        return [_projected(one, listed(plan.projectList())) for one in _reads_of(plan.child())]
+    if kind == "Union":
+        return _united(plan)
+    return []
 
 
-def listed(found: Any) -> list[Any]:
-    """A sequence of Scala's as a list."""
-    return [found.apply(number) for number in range(found.length())]
+def _relation(plan: Any) -> _Read:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    given = plan.extraOptions().asCaseSensitiveMap()
+    options = {str(name): str(given[name]) for name in given}
+    columns = {one.exprId().id(): column(str(one.name())) for one in listed(plan.output())}
+    schema = StructType.fromJson(json.loads(plan.schema().json()))
+    return _Read(options, to_arrow_schema(schema, timezone="UTC"), columns)
+
+
+def _filtered(read: _Read, condition: Any) -> _Read | None:
+    found = conditions(condition, read.columns)
+    return None if found is None else replace(read, where=(*read.where, *found))
+
+
+def _projected(read: _Read, projection: Sequence[Any]) -> _Read:
+    made = {one.exprId().id(): translated(one, read.columns) for one in projection}
+    return replace(read, columns={number: one for number, one in made.items() if one is not None})
+
+
+def _united(plan: Any) -> list[_Read]:
+    """The reads of all parts of a union, whose columns go by the numbers of the union."""
+    numbers = [one.exprId().id() for one in listed(plan.output())]
+    found = []
+    for part in listed(plan.children()):
+        own = [one.exprId().id() for one in listed(part.output())]
+        reads = _reads_of(part)
+        if not reads:
+            return []
+        for read in reads:
+            columns = {number: read.columns[of] for number, of in zip(numbers, own, strict=True) if of in read.columns}
+            found.append(replace(read, columns=columns))
+    return found
+
+
+def read_computed(rows: DataFrame) -> DataFrame:
+    """The same DataFrame, computed in the reader of its topic where that can be; other DataFrames as they are."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    direct = direct_read(rows)
+    if direct is None:
+        return rows
+    selection = direct.selection(to_arrow_schema(rows.schema, timezone="UTC"))
+    if selection == Selection.whole(direct.topic):
+        return rows
+    read = read_with(rows, Choose("choose", selection), direct.options)
+    # A read carries no metadata of columns.
+    return read.select(*(F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in rows.schema.fields))
 
 
 def read_with(rows: DataFrame, stage: ReaderStage, options: Mapping[str, str]) -> DataFrame:

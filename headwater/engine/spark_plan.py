@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.engine import packed_rows
+from headwater.engine.column_expressions import Selection
 from headwater.engine.columns import HASH, INPUT, SLOT
 from headwater.engine.contract import Broadcast, Contract
 from headwater.engine.errors import StateFolderUnknown, StateMissing
@@ -33,7 +35,7 @@ from headwater.engine.micro_batch import (
 from headwater.engine.open_logs import shared_log
 from headwater.engine.packed_rows import unpacked
 from headwater.engine.questions import read_questions
-from headwater.engine.reader_protocol import direct_read, read_with
+from headwater.engine.reader_protocol import Pack, direct_reads, read_with
 from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.step import PartitionEngine, run_bounded
 from headwater.engine.time_metadata import marked
@@ -97,7 +99,7 @@ def apply(
     made = replace(contract(schema), partitions=count, packed=packed is not None)
     _check_columns(made)
     made = replace(made, origins=origins_of(inputs if timed is None else [timed], made.event_time))
-    if packed is None and (found := _packed(rows, made)) is not None:
+    if packed is None and (found := _packed(frames, rows, made)) is not None:
         rows, made = found, replace(made, packed=True)
     note_applied(made)
     state = spark.conf.get(STATE_SETTING, None)
@@ -181,13 +183,51 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
 
 
-def _packed(rows: DataFrame, contract: Contract) -> DataFrame | None:
-    """The rows as their reader packs them, where the operator sits directly on a topic."""
-    direct = direct_read(rows)
-    if direct is None:
+def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> DataFrame | None:
+    """The rows as their readers pack them, where one of the inputs is a topic as far as a reader can compute.
+
+    Another input beside it is packed by tasks in front of the shuffle.
+    """
+    if not all(packed_rows.can_hash(contract.rows.field(key).type) for key in contract.key):
         return None
-    pack = direct.pack(contract.name, rows=contract.rows, keys=contract.key, partitions=contract.partitions)
-    return None if pack is None else read_with(rows, pack, direct.options)
+    inputs = frames if len(frames) == 1 else [_aligned(frame, number, rows) for number, frame in enumerate(frames)]
+    reads = [direct_reads(one) for one in inputs]
+    if not any(reads):
+        return None
+    pack = Pack(contract.name, Selection.whole(contract.rows), contract.key, contract.partitions)
+    parts = []
+    for one, direct in zip(inputs, reads, strict=True):
+        own = [replace(pack, selection=each.selection(contract.rows)) for each in direct]
+        parts += [read_with(rows, stage, each.options) for stage, each in zip(own, direct, strict=True)]
+        parts += [] if direct else [_packed_by_tasks(one, pack)]
+    return reduce(lambda left, right: left.union(right), parts)
+
+
+def _aligned(frame: DataFrame, number: int, rows: DataFrame) -> DataFrame:
+    """An input with the columns of the union of all inputs, in their order and types."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = []
+    for one in rows.schema.fields:
+        if one.name == INPUT:
+            columns.append(F.lit(number).alias(INPUT))
+        elif one.name not in frame.columns:
+            columns.append(F.lit(None).cast(one.dataType).alias(one.name))
+        else:
+            own = F.col(f"`{one.name}`")
+            same = frame.schema[one.name].dataType == one.dataType
+            columns.append(own if same else own.cast(one.dataType).alias(one.name))
+    return frame.select(*columns)
+
+
+def _packed_by_tasks(rows: DataFrame, pack: Pack) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
+        return pack(one.cast(pack.rows) for one in batches)
+
+    return rows.mapInArrow(run, from_arrow_schema(pack.output))
 
 
 def _placed(rows: DataFrame, contract: Contract) -> DataFrame:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.engine.analyzed_plan import analyzed_plan
 from headwater.engine.changelog import DELETE, OP, UPDATE_AFTER
 from headwater.engine.open_logs import shared_log
-from headwater.engine.reader_protocol import listed
+from headwater.engine.spark_expressions import listed
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
 from headwater.log.topic import Topic
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +19,17 @@ from headwater.engine.aggregation import (
     ARGUMENT,
     LARGEST,
     SEPARATOR,
-    Aggregate,
     Computation,
     Groups,
     Int64s,
     Order,
     order_of,
 )
-from headwater.engine.columns import ALL, ROWS
+from headwater.engine.column_expressions import Selection
+from headwater.engine.columns import ROWS
 from headwater.engine.rows import micros
 from headwater.engine.window_spans import Spans
 from headwater.engine.window_step import SLICE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 POSITION = ("_partition", "_offset")
 #: Of a partial result, which part of a reader's rows it is of: they are combined a million at a time. A row that goes
@@ -47,8 +44,8 @@ ROWS_MAX = 1_000_000
 class Combine:
     """Rows of a topic to partial results. The source knows nothing of it but `name`, `rows`, `output` and the call.
 
-    `rows` are the columns that it needs of the topic, `arguments` which of them the aggregates are given. The partial
-    results come out packed for so many `partitions` of the operator, where their keys can be hashed here.
+    `selection` makes the columns that it combines of those of the topic, `arguments` which of them the aggregates are given.
+    The partial results come out packed for so many `partitions` of the operator, where their keys can be hashed here.
     """
 
     name: str
@@ -56,9 +53,14 @@ class Combine:
     keys: tuple[str, ...]
     spans: Spans
     computation: Computation
-    rows: pa.Schema
+    selection: Selection
     arguments: Mapping[str, str]
     partitions: int
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The columns that it needs of the topic."""
+        return self.selection.read
 
     @property
     def output(self) -> pa.Schema:
@@ -72,14 +74,15 @@ class Combine:
     @property
     def partials(self) -> pa.Schema:
         """The columns of the partial results."""
-        keys = [pa.field(ALL, pa.int32()) if name == ALL else self.rows.field(name) for name in self.keys]
+        made = self.selection.made
+        keys = [made.field(name) for name in self.keys]
         own = [
             pa.field("_partition", pa.int32()),
             pa.field(CHUNK, pa.int64()),
             pa.field(SLICE, pa.int64()),
             pa.field(ROWS, pa.int64()),
         ]
-        return pa.schema([*keys, self.rows.field(self.time_column), *own, *self.computation.partials])
+        return pa.schema([*keys, made.field(self.time_column), *own, *self.computation.partials])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
@@ -93,9 +96,7 @@ class Combine:
             yield from self._combined(waiting, chunk)
 
     def _combined(self, batches: list[pa.RecordBatch], chunk: int) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(batches, self.rows).combine_chunks()
-        if ALL in self.keys:
-            table = table.append_column(ALL, pa.array(np.zeros(table.num_rows, np.int32)))
+        table = self.selection(pa.Table.from_batches(batches, self.rows).combine_chunks()).combine_chunks()
         usable = np.ones(table.num_rows, bool)
         for name in (*self.keys, self.time_column):
             if table.column(name).null_count:
@@ -145,16 +146,20 @@ class Combine:
         if self.computation.ordered:
             order = np.lexsort([np.asarray(table.column("_offset").combine_chunks()), times, codes])
         else:
-            order = np.argsort(codes, kind="stable")
+            # Few groups are sorted by counting.
+            few = int(codes.max()) < 2**16
+            order = np.argsort(codes.astype(np.uint16) if few else codes, kind="stable")
         groups = Groups.of(codes[order])
-        times = times[order]
-        rows = self._with_arguments(table.take(pa.array(order)))
-        partials = self.computation.lift(rows, order_of(rows, times), groups)
-        firsts = pa.array(groups.starts)
+        at = times[order]
+        # Only what the aggregates look at is brought into that order.
+        seen = self._with_arguments(table.select([*dict.fromkeys((*self.arguments.values(), *POSITION))]))
+        seen = seen.take(pa.array(order))
+        partials = self.computation.lift(seen, order_of(seen, at), groups)
+        firsts = order[groups.starts]
         return {
-            **{name: rows.column(name).take(firsts) for name in (*self.keys, "_partition")},
-            self.time_column: pa.array(np.maximum.reduceat(times, groups.starts)),
-            SLICE: pa.array(slices[order][groups.starts]),
+            **{name: table.column(name).take(pa.array(firsts)) for name in (*self.keys, "_partition")},
+            self.time_column: pa.array(np.maximum.reduceat(at, groups.starts)),
+            SLICE: pa.array(slices[firsts]),
             ROWS: pa.array(groups.sizes()),
             **{name: partials.column(name) for name in partials.column_names},
         }
@@ -186,8 +191,9 @@ class Combine:
         yield from packed_rows.packed(table, self.keys, self.partitions) if self.packs else table.to_batches()
 
     def _with_arguments(self, table: pa.Table) -> pa.Table:
-        for name, column in self.arguments.items():
-            table = table.append_column(f"{ARGUMENT}{name}", table.column(column))
+        columns = {f"{ARGUMENT}{name}": table.column(column) for name, column in self.arguments.items()}
+        for name, column in columns.items():
+            table = table if name in table.column_names else table.append_column(name, column)
         return table
 
     def _kind(self, name: str) -> pa.DataType:
@@ -218,9 +224,9 @@ def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
     >>> group_codes([pa.chunked_array([["a", "b", "a"]])], np.array([0, 0, 10])).tolist()
     [0, 2, 1]
     """
-    known, codes = np.unique(slices, return_inverse=True)
-    codes = codes.astype(np.int64)
-    width = len(known)
+    in_turn = pc.dictionary_encode(pa.array(slices))
+    codes = np.asarray(in_turn.indices).astype(np.int64)
+    width = len(in_turn.dictionary)
     for key in keys:
         encoded = pc.dictionary_encode(key).combine_chunks()
         encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
@@ -230,9 +236,3 @@ def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
             codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
             width = len(codes)
     return codes
-
-
-def can_push(rows: DataFrame, compute: Mapping[str, Aggregate]) -> bool:
-    """Whether the arguments are columns of the topic, and rows say where they stand in it."""
-    plain = all(one.of is None or (isinstance(one.of, str) and one.of in rows.columns) for one in compute.values())
-    return plain and set(POSITION) <= set(rows.columns) and not {"_topic", "_punctuation"} & set(rows.columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -16,14 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.engine.aggregation import ARGUMENT, Aggregate, Computation, arguments, check_arguments, check_compute
-from headwater.engine.columns import ALL, PLACES, ROWS
+from headwater.engine.column_expressions import Expression, column
+from headwater.engine.columns import ALL, PLACES, PUNCTUATION, ROWS, TOPIC
 from headwater.engine.contract import Contract, Step
 from headwater.engine.event_time import LATE_SAMPLE_ROWS, Late, WatermarkStrategy, check_late, late_schema
 from headwater.engine.key_watermark import per_key
 from headwater.engine.operator import EventTimeOperator
 from headwater.engine.reader_protocol import DirectRead, direct_read, read_with
 from headwater.engine.spark_plan import apply, partitions_of
-from headwater.engine.window_combine import CHUNK, POSITION, Combine, can_push
+from headwater.engine.watermark_origin import origins_of
+from headwater.engine.window_combine import CHUNK, POSITION, Combine
 from headwater.engine.window_completeness import COMPLETENESS, with_completeness
 from headwater.engine.window_spans import Spans
 from headwater.engine.window_step import (
@@ -45,6 +47,11 @@ from headwater.units import Duration, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+def _with(schema: pa.Schema, more: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *(field for field in more if field.name not in schema.names)])
+
 
 EMITS = ("final", "changes", "every_change")
 #: Whose clock cuts the windows: the event time of the rows, or the processing time of their batch.
@@ -170,10 +177,6 @@ class WindowOperator(EventTimeOperator, ABC):
             delay = f"{self.strategy().delay_us} microseconds"
             return rows.withWatermark(self.event_time.column, delay).withColumn("window", self.column())
         self._check_completeness()
-        if self.can_combine and rows.isStreaming and can_push(rows, self.compute):
-            direct = direct_read(rows)
-            if direct is not None and all(name == of for name, of in direct.columns.items()):
-                return self._pushed(called, rows, direct)
         made = prepared(
             called,
             rows,
@@ -183,6 +186,9 @@ class WindowOperator(EventTimeOperator, ABC):
             taken=(START, END),
             whole=self.late == "side_output",
         )
+        direct = direct_read(made) if self.can_combine and rows.isStreaming else None
+        if direct is not None and self._may_push(made, direct):
+            return self._pushed(made, direct)
         return apply(self.contract, made, partitions=self.partitions if self.by else 1)
 
     def _by_processing_time(self, called: str, rows: DataFrame) -> DataFrame:
@@ -205,30 +211,48 @@ class WindowOperator(EventTimeOperator, ABC):
     def _is_per_key(self) -> bool:
         return isinstance(self.time, EventTime) and self.time.scope == "key"
 
-    def _pushed(self, called: str, rows: DataFrame, direct: DirectRead) -> DataFrame:
-        """Let the source do the first half, where the operator sits directly on a topic."""
+    def _may_push(self, made: DataFrame, direct: DirectRead) -> bool:
+        """Whether what comes out is the same if the reader combines these rows."""
+        if {TOPIC, PUNCTUATION} & {*made.columns, *direct.topic.names}:
+            return False
+        if set(POSITION) <= set(made.columns):
+            return True
+        # Without their place, the aggregates must be such that it means nothing to them, and the watermark one that is recorded.
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        compute = self.compute or {}
-        time = self.event_time.column
-        made = prepared(called, rows, time=time, by=self.by, compute=compute, taken=(START, END))
-        arguments = {name: str(one.of) for name, one in compute.items() if one.of is not None}
-        needed = dict.fromkeys((*keys_of(self.by), time, *arguments.values(), *POSITION))
-        read = rows.select(*(name for name in needed if name != ALL))
+        computation = Computation.over(self.compute or {}, to_arrow_schema(made.schema, timezone="UTC"))
+        placeless = all(one.hashed(computation.kinds[name]) is not None for name, one in computation.compute.items())
+        return placeless and bool(origins_of([made], self.strategy()))
+
+    def _pushed(self, made: DataFrame, direct: DirectRead) -> DataFrame:
+        """Let the source do the first half, where its reader can compute all that the operator needs."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        rows = to_arrow_schema(made.schema, timezone="UTC")
+        direct = replace(direct, columns={**{name: column(name) for name in POSITION}, **direct.columns})
+        places = pa.schema([("_partition", pa.int32()), ("_offset", pa.int64())])
+        # Aggregates of the same column are given one column.
+        firsts: dict[Expression, str] = {}
+        of = {name: f"{ARGUMENT}{name}" for name, one in (self.compute or {}).items() if one.of is not None}
+        arguments = {name: firsts.setdefault(direct.columns[argument], argument) for name, argument in of.items()}
+        kept = [name for name in (*keys_of(self.by), self.event_time.column) if name not in POSITION]
+        needed = dict.fromkeys((*kept, *arguments.values()))
         combine = Combine(
             name=self.called,
-            time_column=time,
+            time_column=self.event_time.column,
             keys=keys_of(self.by),
             spans=self.spans(),
-            computation=Computation.over(compute, to_arrow_schema(made.schema, timezone="UTC")),
-            rows=to_arrow_schema(read.schema, timezone="UTC"),
+            computation=Computation.over(self.compute or {}, rows),
+            selection=replace(direct, topic=_with(direct.topic, places)).selection(
+                _with(pa.schema([rows.field(name) for name in needed]), places)
+            ),
             arguments=arguments,
-            partitions=partitions_of(rows, self.partitions if self.by else 1),
+            partitions=partitions_of(made, self.partitions if self.by else 1),
         )
         contract = partial(self.contract, combine=combine)
         packed = combine.partials if combine.packs else None
-        read = read_with(rows, combine, direct.options)
-        return apply(contract, read, packed=packed, timed=rows, partitions=combine.partitions)
+        read = read_with(made, combine, direct.options)
+        return apply(contract, read, packed=packed, timed=made, partitions=combine.partitions)
 
     def contract(self, rows: pa.Schema, *, combine: Combine | None = None) -> Contract:
         keys = keys_of(self.by)

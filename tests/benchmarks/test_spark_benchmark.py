@@ -44,4 +44,4 @@ def test_an_unknown_part_is_refused_with_the_known_ones(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_promise_is_there() -> None:
-    assert {"scan", "keyed.native", "keyed.tws", "sink"} == set(PARTS)
+    assert {"scan", "guard", "keyed.native", "keyed.tws", "sink"} == set(PARTS)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headwater import EventTime
 from headwater.engine.aggregation import Computation
+from headwater.engine.column_expressions import Expression, Selection, column
 from headwater.engine.columns import HASH, SLOT
 from headwater.engine.packed_rows import unpacked
 from headwater.engine.spark_plan import applied_operators
@@ -36,17 +37,37 @@ COMPUTES: list[Mapping[str, Aggregate]] = [{"total": agg.sum("amount"), "n": agg
 NEEDED = ["user", "at", "amount", "_partition", "_offset"]
 
 
-def combine_of(operator: Hopping | Tumbling) -> Combine:
+#: Users by their first half, and doubled amounts, of the rows whose amount is at least -5.
+COMPUTED: Mapping[str, Expression] = {
+    **{name: column(name) for name in NEEDED},
+    "user": ("case", (("is_in", column("user"), ("a", "b"), "string"), ("literal", "a", "string")), column("user")),
+    "amount": ("multiply_checked", column("amount"), ("literal", 2, "bigint")),
+}
+LARGE: Expression = ("less_equal", ("literal", -5, "bigint"), column("amount"))
+
+
+def as_computed(rows: pa.Table) -> pa.Table:
+    """The same, row by row."""
+    found = [one for one in rows.to_pylist() if one["amount"] is not None and one["amount"] >= -5]
+    for one in found:
+        one |= {"user": "a" if one["user"] in ("a", "b") else one["user"], "amount": one["amount"] * 2}
+    return pa.Table.from_pylist(found, rows.schema)
+
+
+def combine_of(operator: Hopping | Tumbling, *, computed: bool = False) -> Combine:
     """What the operator gives to the source of a topic."""
     compute = operator.compute or {}
     rows = table([]).select(NEEDED)
+    selection = Selection.whole(rows.schema)
+    if computed:
+        selection = Selection.of(rows.schema, (LARGE,), COMPUTED, rows.schema)
     return Combine(
         name="windows",
         time_column="at",
         keys=("user",),
         spans=operator.spans(),
         computation=Computation.over(compute, with_arguments(rows, compute).schema),
-        rows=rows.schema,
+        selection=selection,
         arguments={name: str(one.of) for name, one in compute.items() if one.of is not None},
         partitions=2,
     )
@@ -80,6 +101,7 @@ def flat(outputs: Sequence[pa.Table]) -> list[list[str]]:
     emit=st.sampled_from(["final", "changes"]),
     late_by=st.sampled_from([0, 7]),
     replay=st.integers(0, 5),
+    computed=st.booleans(),
 )
 def test_combined_or_not_each_batch_gives_the_same(
     batches: list[list[Row]],
@@ -89,6 +111,7 @@ def test_combined_or_not_each_batch_gives_the_same(
     emit: Any,
     late_by: int,
     replay: int,
+    computed: bool,
 ) -> None:
     operator = Hopping(
         size=size,
@@ -99,8 +122,9 @@ def test_combined_or_not_each_batch_gives_the_same(
         emit=emit,
     )
     tables = [in_two_partitions(one) for one in numbered(batches)]
-    combine = combine_of(operator)
-    whole = [with_arguments(one.select(NEEDED), compute) for one in tables]
+    combine = combine_of(operator, computed=computed)
+    rows = [as_computed(one.select(NEEDED)) if computed else one.select(NEEDED) for one in tables]
+    whole = [with_arguments(one, compute) for one in rows]
     partials = [combined(combine, one) for one in tables]
     contract = partial(operator.contract, combine=combine)
     assert flat(streamed(contract, partials, replay=replay)) == flat(streamed(operator.contract, whole, replay=replay))
@@ -144,6 +168,8 @@ def test_rows_are_combined_in_the_reader_wherever_that_gives_the_same(spark: Spa
     assert not is_combined(topic, emit="every_change")
     assert not is_combined(topic, late="side_output")
     assert not is_combined(topic, combine=False)
-    assert not is_combined(topic, compute={"total": agg.sum(F.col("amount") + 1)})
-    assert not is_combined(topic.filter("amount > 0"))
-    assert not is_combined(topic.withColumn("amount", F.lit(1)))
+    assert is_combined(topic, compute={"total": agg.sum(F.col("amount") + 1)})
+    assert not is_combined(topic.where("user IS NOT NULL AND length(user) < 9"))
+    assert is_combined(topic.filter("amount > 0").withColumn("amount", F.col("amount") % 7))
+    assert not is_combined(topic, compute={"total": agg.sum(F.expr("hour(at)"))})
+    assert not is_combined(topic.select("user", "at", "amount"), compute={"all": agg.collect_list("amount")})

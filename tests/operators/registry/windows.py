@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from headwater import EventTime
 from headwater.operators import CountWindow, Dedupe, Hopping, Panes, Session, Sliding, Tumbling
 from headwater.operators.trigger import AfterProcessingTime, FirstOf, rows
@@ -68,7 +70,12 @@ def by_sql(batches: Sequence[Sequence[Row]], size: int, every: int) -> list[tupl
 TUMBLING = Entry(
     name="tumbling",
     operators=("Tumbling",),
-    build=lambda orders: orders.transform(Tumbling(size=15, emit="changes", **WINDOW)),
+    # Behind columns and conditions that the reader computes.
+    build=lambda orders: (
+        orders.where("amount BETWEEN -100 AND 100 AND at IS NOT NULL")
+        .withColumn("amount", F.expr("amount - 5 + 5"))
+        .transform(Tumbling(size=15, emit="changes", **WINDOW))
+    ),
     seen=of_changing_windows,
     wanted=lambda: by_sql(ORDERED, 15, 15),
     is_core=True,

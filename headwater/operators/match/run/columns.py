@@ -166,8 +166,8 @@ class MaskPack(Pack):
     @property
     def packs(self) -> pa.Schema:
         """The rows that are packed."""
-        kinds = dict(zip((name for name, _ in self.columns), self.rows.types, strict=True))
-        return pa.schema([*((name, kinds[name]) for name in self.kept), *((name, pa.int64()) for name in self.names)])
+        made = self.selection.made
+        return pa.schema([*(made.field(name) for name in self.kept), *((name, pa.int64()) for name in self.names)])
 
     def chosen(self, table: pa.Table) -> pa.Table:
         rows = super().chosen(table)
@@ -198,8 +198,7 @@ def mask_pack(
         return None
     return MaskPack(
         pack.name,
-        pack.rows,
-        pack.columns,
+        pack.selection,
         pack.keys,
         pack.partitions,
         masks=plan.masks,

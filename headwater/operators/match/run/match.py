@@ -114,7 +114,7 @@ class Match(EventTimeOperator):
             return finished(apply(make, self._prepared(rows, plan), partitions=self._count(rule)), plan)
         direct, masked = read
         packed = read_with(rows, masked, direct.options)
-        return finished(apply(make, packed, packed=masked.packs, partitions=masked.partitions), plan)
+        return finished(apply(make, packed, packed=masked.packs, timed=rows, partitions=masked.partitions), plan)
 
     def finder(self, rule: Rule) -> Finder:
         """Describe the pattern, for the console and notebooks that show its matches."""
