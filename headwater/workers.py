@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 _modules_frozen = 0
@@ -22,3 +23,12 @@ def freeze_modules() -> None:
     gc.collect()
     gc.freeze()
     _modules_frozen = len(sys.modules)
+
+
+def make_importable(folder: str) -> None:
+    """Make the modules of a folder importable in this process and in the processes that it starts."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = os.environ.get("PYTHONPATH", "")
+    if folder not in known.split(os.pathsep):  # workers are started by the JVM, and inherit the environment only
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))

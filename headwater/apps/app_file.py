@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -15,6 +14,7 @@ from headwater.apps.app import App
 from headwater.apps.errors import AppFileFailed, AppFileInvalid
 from headwater.errors import HeadwaterError, sentence
 from headwater.optional import missing_package
+from headwater.workers import make_importable
 
 
 def load_app(address: str) -> App:
@@ -54,15 +54,6 @@ def load_module(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise AppFileFailed(path=str(path), why=_why(error, path)) from error
     return module
-
-
-def make_importable(folder: str) -> None:
-    """Make the modules of a folder importable in this process and in the processes that it starts."""
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    known = os.environ.get("PYTHONPATH", "")
-    if folder not in known.split(os.pathsep):  # workers are started by the JVM, and inherit the environment only
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))
 
 
 def send_by_value(app: App) -> None:

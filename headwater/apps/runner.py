@@ -43,6 +43,7 @@ from headwater.log import Log
 from headwater.log.errors import ServerUnreachable
 from headwater.log.lease import Lease
 from headwater.log.port import Offsets
+from headwater.spark.java_process import is_starting
 from headwater.spark.session import is_lost, session
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Runner:
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._supervisor: int | None = None
         self.spark: SparkSession | None = None
+        self._spark_lock = threading.Lock()
         # Any: a listener of Spark's.
         self._listener: Any = None
         self.queries = [found(app.queries, name) for name in only] if only else list(app.queries)
@@ -323,16 +325,28 @@ class Runner:
 
     def start_spark(self) -> SparkSession:
         """Start the Spark session of this app. Everything else works before it is up."""
-        if self.spark is None:
-            send_by_value(self.app)
-            base = self._given or session(
-                self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
-            )
-            require_java(base, "An app")
-            self._listener = listener(self._progress)
-            base.streams.addListener(self._listener)
-            self.spark = base
-        return self.spark
+        with self._spark_lock:
+            if self.spark is None:
+                send_by_value(self.app)
+                base = self._given or session(
+                    self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
+                )
+                require_java(base, "An app")
+                self._listener = listener(self._progress)
+                base.streams.addListener(self._listener)
+                self.spark = base
+            return self.spark
+
+    def start_spark_early(self) -> None:
+        """Begin to start the session, in a thread, if its JVM is starting already and no other process runs the app."""
+        if not is_starting() or self.home.is_held():
+            return
+
+        def start() -> None:
+            with contextlib.suppress(Exception):  # raised where the session is needed, which starts it once more
+                self.start_spark()
+
+        threading.Thread(target=start, name="headwater-spark-early", daemon=True).start()
 
     def _planner(self) -> Planner:
         views = frozenset(query.name for query in self.app.queries if query.kind == "view")

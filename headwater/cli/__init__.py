@@ -8,9 +8,14 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
+#: Whether this process is there for one command, and may start at once what the command will need.
+is_own_process = False
+
 
 def main() -> NoReturn:
     """Run the command line of this process, and end the process with the command's exit code."""
+    global is_own_process
+    is_own_process = True
     if "--no-color" in sys.argv:
         # The library that draws the help pages does not know `--no-color`, but it reads this variable.
         os.environ["NO_COLOR"] = "1"

@@ -11,9 +11,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.spark.java import Archive, Java
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+#: Which classes the archive has; another word where `_use` does something else makes other archives.
+CLASSES = "classes=2"
 _PROGRAM = "import sys; from headwater.spark.archive_creation import create; create(sys.argv[1:])"
 
 
@@ -55,10 +62,27 @@ def create(arguments: list[str]) -> None:
             quiet=quiet == "quiet=True",
             archive=False,
         )
-        rows = spark.readStream.format("headwater").load("rows")
-        counted = rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("id").count()
-        writer = counted.writeStream.outputMode("complete").format("memory").queryName("counted")
-        writer.option("checkpointLocation", str(place / "checkpoint")).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        _use(spark, place)
         spark.stop()
+
+
+def _use(spark: SparkSession, place: Path) -> None:
+    """Load the classes that most queries need: of Spark's own state, of Python's tasks, of a sink of ours, and of a restart."""
+    from headwater.log import open as open_log
+    from headwater.spark.topic_sink import TopicSink
+
+    rows = spark.readStream.format("headwater").load("rows")
+    counted = rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("id").count()
+    writer = counted.writeStream.outputMode("complete").format("memory").queryName("counted")
+    _run(writer.option("checkpointLocation", str(place / "counted")))
+    shuffled = rows.selectExpr("id", "upper(id) AS text").repartition(2, "id")
+    sink = TopicSink(log=place / "log", topic="written", create=True)
+    for _ in range(2):
+        writer = shuffled.writeStream.foreachBatch(sink).option("checkpointLocation", str(place / "written"))
+        _run(writer)
+        with open_log(place / "log") as log:
+            log.append("rows", [{"id": 1}])
+
+
+def _run(writer: DataStreamWriter) -> None:
+    writer.trigger(availableNow=True).start().awaitTermination()

@@ -6,6 +6,7 @@ and shares their memory. The server imports while the JVM starts.
 
 `start` makes a small program that Spark takes for Python (`fork_client.py`): it hands its arguments, environment and
 standard streams to the server. The server lives as long as the process that started it; its children end with Spark, as always.
+A second `start` names the modules that have been loaded meanwhile, so that the server loads them, too.
 Only on Linux: elsewhere, libraries of the system are not safe to fork.
 """
 
@@ -51,6 +52,8 @@ _SHARED = ("headwater.engine.", "headwater.operators.", "headwater.log.", "headw
 _PROGRAM = "from headwater.spark.fork_server import main; main()"
 _server: subprocess.Popen[bytes] | None = None
 _program: Path | None = None
+#: What the server of this process has been told to load.
+_told: set[str] = set()
 
 
 def start() -> Path | None:
@@ -58,7 +61,9 @@ def start() -> Path | None:
     global _server, _program
     if not sys.platform.startswith("linux"):
         return None
+    loaded = {name for name in sys.modules if name.startswith(_SHARED)}
     if _server is not None and _program is not None and _server.poll() is None:
+        _tell(_server, loaded - _told)
         return _program
     folder = Path(tempfile.mkdtemp(prefix="headwater-python-"))
     client = Path(__file__).with_name("fork_client.py")
@@ -66,41 +71,53 @@ def start() -> Path | None:
     command = [sys.executable, "-I", "-S", str(client), sys.executable, str(address)]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o700)
-    loaded = [name for name in sys.modules if name.startswith(_SHARED)]
     # Strings must have one hash in all workers, as Spark's own processes have.
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen(128)  # a client that comes while the server loads modules waits
-        arguments = [sys.executable, "-c", _PROGRAM, str(folder), str(listener.fileno()), ",".join(loaded)]
+        arguments = [sys.executable, "-c", _PROGRAM, str(folder), str(listener.fileno()), ",".join(sorted(loaded))]
         _server = subprocess.Popen(arguments, stdin=subprocess.PIPE, env=environment, pass_fds=[listener.fileno()])
     _program = program
+    _told.clear()
+    _told.update(loaded)
     atexit.register(_end, _server, folder)
     return program
+
+
+def _tell(server: subprocess.Popen[bytes], modules: set[str]) -> None:
+    assert server.stdin is not None
+    if modules:
+        _told.update(modules)
+        with suppress(OSError):  # it has ended: then Spark's processes load what they need
+            server.stdin.write(f"{','.join(sorted(modules))}\n".encode())
+            server.stdin.flush()
 
 
 def _end(server: subprocess.Popen[bytes], folder: Path) -> None:
     if server.stdin is not None:
         server.stdin.close()
+    server.terminate()  # it may be loading modules, and would only then see that its input has ended
     with suppress(subprocess.TimeoutExpired):
         server.wait(5)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 class Server:
-    """Takes requests until its standard input ends."""
+    """Takes requests until its standard input ends; lines of it name modules to load."""
 
     def __init__(self, folder: Path, listener: socket.socket) -> None:
         self._folder = folder
         self._listener = listener
         #: By process id, the client that waits for its end.
         self._clients: dict[int, socket.socket] = {}
+        #: The beginning of a line that has not come to its end.
+        self._line = b""
 
     def load(self, modules: Iterable[str]) -> None:
         for name in modules:
             with suppress(ImportError):  # the process that needs it says so
                 importlib.import_module(name)
-        _reseed_after_fork()
         # Visited by each garbage collection of each process otherwise, and copied by the visit.
         gc.collect()
         gc.freeze()
@@ -119,7 +136,7 @@ class Server:
             for descriptor in by_descriptor:
                 poll.register(descriptor, select.POLLIN)
             ready = [descriptor for descriptor, _ in poll.poll()]
-            if 0 in ready and not os.read(0, 4096):
+            if 0 in ready and not self._load_told():
                 break
             if ends in ready:
                 os.read(ends, 4096)
@@ -135,6 +152,14 @@ class Server:
                 self._fork(connection, (ends, wake))
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _load_told(self) -> bool:
+        """Load the modules that the parent names; return whether it is still there."""
+        data = os.read(0, 1 << 16)
+        *lines, self._line = (self._line + data).split(b"\n")
+        if lines:
+            self.load(name for line in lines for name in line.decode().split(",") if name)
+        return bool(data)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -224,4 +249,5 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     server = Server(Path(folder), socket.socket(fileno=int(descriptor)))
     server.load((*NEEDED, *filter(None, modules.split(","))))
+    _reseed_after_fork()
     server.serve()

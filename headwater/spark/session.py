@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.engine.analyzed_plan import is_connect
 from headwater.home import absolute_address
 from headwater.optional import require_extras
-from headwater.spark import fork_server, object_checkpoints
-from headwater.spark.archive_creation import create_in_background
-from headwater.spark.cluster import cluster_settings, driver_address, is_local, object_store_settings
-from headwater.spark.java import Archive, find_java, launcher
+from headwater.spark import object_checkpoints
+from headwater.spark.cluster import cluster_settings, is_local, object_store_settings
+from headwater.spark.java_process import OPTIONS, environment, java_options, take_early
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
 STATE = "spark.headwater.state"
 LOG = "spark.headwater.log"
 
-_LOG4J = Path(__file__).with_name("log4j2.properties")
 #: Jobs, stages, tasks and SQL executions whose plans, graphs and metrics the JVM keeps; Spark's own bounds are a thousand,
 #: and a hundred thousand tasks, which a query of small batches reaches within minutes.
 _RETAINED = {
@@ -34,6 +29,9 @@ _RETAINED = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
 }
+#: How many pieces of generated code are kept, compiled. Spark's own bound of a hundred is less than the queries of an app
+#: have: then each batch compiles again what another one has pushed out.
+_GENERATED_MAX = "2000"
 #: The loggers to which PySpark writes each error that it raises.
 _ERROR_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -74,20 +72,27 @@ def session(
         return _joined(SparkSession.builder.getOrCreate(), log=log, state=state)
     folder = absolute_address(Path(".headwater", "state") if state is None else state)
     settings = spark_settings(master or f"local[{_cores()}]", folder, log, conf or {})
+    early = None
     if SparkContext._gateway is None:  # otherwise the JVM outlived an earlier session, and has its options
-        settings |= _java_options(settings, quiet=quiet, archive=archive)
+        settings[OPTIONS] = java_options(settings.get(OPTIONS, ""), quiet=quiet, archive=archive)
+        early = take_early(settings)
+        settings |= {} if early is None else early.settings()
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     if quiet:
         _silence_error_logs()
-    with _environment(settings, quiet=quiet):
+    with environment(settings["spark.master"], quiet=quiet):
+        if early is not None and (gateway := early.gateway()) is not None:
+            SparkContext._ensure_initialized(gateway=gateway)
         spark = builder.getOrCreate()
     return register(spark, state=settings[STATE], log=settings.get(LOG))
 
 
 def is_lost(spark: SparkSession | None, *, seconds: float = 0.0) -> bool:
     """Whether the JVM of a session has ended, now or in the next few seconds. Every call to it would fail."""
+    from headwater.engine.analyzed_plan import is_connect
+
     gateway = None if spark is None or is_connect(spark) else spark.sparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None:  # a session that another program has started
@@ -112,6 +117,7 @@ def _joined(spark: SparkSession, *, log: str | Path | None, state: str | Path | 
 
 def register(spark: SparkSession, *, state: str | Path, log: str | None = None) -> SparkSession:
     """Register `format("headwater")` in a session; Spark's planner process learns both folders by it."""
+    from headwater.engine.analyzed_plan import is_connect
     from headwater.spark.datasource import HeadwaterSource
     from headwater.spark.java import keep_resolved_names
 
@@ -160,6 +166,7 @@ def spark_settings(master: str, state: str | Path, log: str | Path | None, conf:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.codegen.cache.maxEntries": _GENERATED_MAX,
         # Partition numbers carry meaning: state on disk belongs to them.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         object_checkpoints.SETTING: object_checkpoints.DEFAULT,
@@ -179,56 +186,12 @@ def spark_settings(master: str, state: str | Path, log: str | Path | None, conf:
     return settings if settings["spark.ui.enabled"] == "true" else {**_RETAINED, **settings}
 
 
-def _java_options(settings: dict[str, str], *, quiet: bool, archive: bool) -> dict[str, str]:
-    """Options for the JVM that is about to start; where they say the same, those of the caller count."""
-    import pyspark
-
-    # Stopping a query in the middle of `foreachBatch`, Spark matches the trace with a pattern that takes some stack for
-    # each letter of it: a long trace overflows the usual megabyte, and the query ends without an error.
-    options = ["-Xss4m", settings.get("spark.driver.extraJavaOptions", "")]
-    if quiet:
-        options.append(f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"')
-    if archive:
-        java = find_java()
-        jars = Path(pyspark.__file__).parent / "jars"
-        place = Archive.of(java, spark=pyspark.__version__, jars=jars, flags=f"quiet={quiet}")
-        given = place.options()
-        options += [f'"{option}"' for option in given]
-        if not given:
-            atexit.register(create_in_background, place, java, quiet=quiet)
-    return {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
-
-
 def _silence_error_logs() -> None:
     """Keep PySpark from writing an error to stderr as JSON, with the JVM's trace, when it also raises the error."""
     from pyspark.logger import PySparkLogger
 
     for name in _ERROR_LOGS:
         PySparkLogger.getLogger(name).disabled = True
-
-
-@contextlib.contextmanager
-def _environment(settings: Mapping[str, str], *, quiet: bool) -> Iterator[None]:
-    """What Spark's scripts look for in the environment, while the JVM starts."""
-    java = find_java()
-    forks = is_local(settings["spark.master"])
-    address = "127.0.0.1" if forks else driver_address(settings["spark.master"])
-    if address is not None:
-        os.environ.setdefault("SPARK_LOCAL_IP", address)
-    during = {"JAVA_HOME": str(launcher(java) if quiet or not java.vectors else java.home)}
-    if "PYSPARK_PYTHON" not in os.environ:  # a user who names a Python gets that one
-        python = str((fork_server.start() if forks else None) or sys.executable)
-        during |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python)}
-    before = {name: os.environ.get(name) for name in during}
-    os.environ.update(during)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _cores_of(master: str) -> int:

@@ -19,7 +19,17 @@ from urllib.parse import urlsplit
 import typer
 
 from headwater.cli import let_pandas_in
-from headwater.cli.commands.run import File, Master, Only, Port, check_machine, chosen_file, interruptible, work
+from headwater.cli.commands.run import (
+    File,
+    Master,
+    Only,
+    Port,
+    check_machine,
+    chosen_file,
+    interruptible,
+    start_java_early,
+    work,
+)
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.config import project_file
@@ -44,6 +54,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
     """
     let_pandas_in()
     check_machine()
+    start_java_early(chosen_file(session, file), master=master)
     from headwater.apps.runner import Runner
     from headwater.console import served_with_console
 
@@ -58,6 +69,7 @@ def dev(session: Session, file: File = None, master: Master = None, only: Only =
         saves = Saves(session, sources, runner)
         with interruptible(session, runner):
             saves.start()
+            runner.start_spark_early()
             try:
                 with runner.ready():
                     port = urlsplit(runner.announced.address).port or port  # pages that are open find it again

@@ -9,23 +9,29 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater import cli
 from headwater.cli import let_pandas_in
 from headwater.cli.arguments import StatementBounds
 from headwater.cli.declaration import Noun
 from headwater.cli.session import Session
 from headwater.cli.terminal.interrupts import on_interrupt
 from headwater.cli.terminal.tables import counted
+from headwater.errors import NotFound
 from headwater.optional import require_extras
 
 if TYPE_CHECKING:
     from headwater.apps.failure import Trouble
+    from headwater.apps.home import Runner as Announced
     from headwater.apps.runner import Runner
 
 SHOW_SECONDS = 0.5
+#: How settings begin that the JVM must know when it starts, and the addresses of masters that are not local.
+_OF_JAVA = ("spark.driver.", "spark.jars", "spark://", "k8s://")
 File = Annotated[
     str | None,
     typer.Argument(
@@ -77,12 +83,12 @@ def run(
         raise typer.BadParameter("`--end-of-input` is for a run that ends: say `--until-caught-up` beside it.")
     let_pandas_in()
     check_machine()
+    chosen = chosen_file(session, file)
+    start_java_early(chosen, master=master)
     from headwater.apps.app_file import load_app
     from headwater.apps.runner import Runner
-    from headwater.console import served_with_console
-    from headwater.http.server import served_app
 
-    app = load_app(chosen_file(session, file))
+    app = load_app(chosen)
     runner = Runner(
         app,
         log=session.flags.log,
@@ -93,17 +99,47 @@ def run(
         end_of_input=end_of_input,
         standby=standby,
         port=port,
-        served=partial(served_app if until_caught_up else served_with_console, settings=bounds.settings()),
+        served=partial(_served, console=not until_caught_up, settings=bounds.settings()),
     )
     if standby and runner.home.is_held():
         session.say(f"{app.name} is run by another process; waiting to take over.")
     elif standby and app.lease_seconds is not None:
         session.say(f"Waiting for the lease of {app.name}.")
     with interruptible(session, runner):
+        runner.start_spark_early()
         with runner.ready():
             work(session, runner, until_caught_up=until_caught_up)
         if runner.spark is not None:
             runner.spark.stop()
+
+
+# Any: arguments of the server, by their names.
+def _served(runner: Runner, *, console: bool, **arguments: Any) -> contextlib.AbstractContextManager[Announced]:
+    """Serve the app; the server, which takes long to import, is imported while Spark starts."""
+    from headwater.console import served_with_console
+    from headwater.http.server import served_app
+
+    return (served_with_console if console else served_app)(runner, **arguments)
+
+
+def start_java_early(file: str, *, master: str | None) -> None:
+    """Start the JVM of an app before the app is read, unless its file has what the JVM must know when it starts."""
+    path = Path(file.partition(":")[0])
+    if not cli.is_own_process or master is not None or not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        compile(text, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):  # what reads the app says so
+        return
+    if any(word in text for word in _OF_JAVA):
+        return
+    from headwater.spark.java_process import start_early
+    from headwater.workers import make_importable
+
+    make_importable(str(path.parent.absolute()))
+    with contextlib.suppress(NotFound):  # there is no Java: what needs it says so
+        start_early()
 
 
 def check_machine() -> None:

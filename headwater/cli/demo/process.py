@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headwater
-from headwater.apps.app_file import make_importable
 from headwater.apps.home import Home
 from headwater.apps.status import QueryStatus
 from headwater.capture import CaptureStore
 from headwater.capture.connectors import open_source
 from headwater.errors import HeadwaterError
 from headwater.services import app_services
+from headwater.workers import make_importable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.apps.home import Runner as Announced
     from headwater.apps.runner import Runner
     from headwater.log import Log
 
@@ -214,19 +215,29 @@ def _count(folder: Path) -> int:
 
 def run(log: str, folder: Path, port: int) -> None:
     """Run the app on a log, until a stop is requested."""
-    from headwater.apps.runner import Runner
-    from headwater.console import served_with_console
+    from headwater.spark.java_process import start_early
 
     make_company_importable()
     os.environ["COMPANY_DATABASE"] = f"sqlite:///{database_of(folder)}"
+    start_early()
     from company.app import app
 
-    runner = Runner(app, log=log, port=port, served=served_with_console, plan_first=False)
+    from headwater.apps.runner import Runner
+
+    runner = Runner(app, log=log, port=port, served=_served, plan_first=False)
     _end_with(runner, os.getppid())
+    runner.start_spark_early()
     with runner.ready():
         runner.supervise()
     if runner.spark is not None:
         runner.spark.stop()
+
+
+def _served(runner: Runner, *, port: int) -> contextlib.AbstractContextManager[Announced]:
+    """Serve the app; the console, which takes long to import, is imported while Spark starts."""
+    from headwater.console import served_with_console
+
+    return served_with_console(runner, port=port)
 
 
 def _end_with(runner: Runner, parent: int) -> None:
