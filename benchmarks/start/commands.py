@@ -7,13 +7,14 @@ import shlex
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result
 from benchmarks.start.processes import Usage, program
+from benchmarks.start.session import with_archive
 
 TUTORIAL = Path(__file__).resolve().parent.parent.parent / "docs" / "tutorials" / "a-first-app.md"
 WAIT_SECONDS_MAX = 120.0
@@ -50,14 +51,15 @@ def tutorial(bench: Bench) -> list[Result]:
     return _results(bench, "tutorial", _tutorial, bar=Bar(figure="value", most=15))
 
 
-def _results(bench: Bench, name: str, measure: Callable[[Path], Took], *, bar: Bar) -> list[Result]:
+def _results(bench: Bench, name: str, measure: Callable[[Path, Mapping[str, str]], Took], *, bar: Bar) -> list[Result]:
     found: list[Took] = []
+    environ = with_archive(bench)
     rounds = bench.size(5, 1)
-    for number in range(-1, rounds):  # the first leaves compiled files and the class archive, and is not counted
+    for number in range(-1, rounds):  # the first leaves compiled files, and is not counted
         if number < 0 and bench.quick:
             continue
         with bench.scratch(f"{name}-{number}") as folder:
-            took = measure(folder)
+            took = measure(folder, environ)
         bench.say(f"{name} {number + 1}/{rounds}: {took.seconds:.1f} s, {took.cpu_seconds:.1f} CPU-s")
         if number >= 0:
             found.append(took)
@@ -69,13 +71,14 @@ def _results(bench: Bench, name: str, measure: Callable[[Path], Took], *, bar: B
     return [Result(name=name, value=seconds, unit="s", more=more, bars=[bar])]
 
 
-def _first_query(folder: Path) -> Took:
+def _first_query(folder: Path, environ: Mapping[str, str]) -> Took:
     (folder / "one.py").write_text(ONE_QUERY)
     with hwlog.open(folder / "data") as log:
         log.create("words", {"word": "string"})
         log.append("words", [{"word": "first"}])
         began = time.monotonic()
-        with subprocess.Popen([program(), "run", "one.py", "-q"], cwd=folder, text=True) as run, Usage(run) as usage:
+        words = [program(), "run", "one.py", "-q"]
+        with subprocess.Popen(words, cwd=folder, env=environ, text=True) as run, Usage(run) as usage:
             try:
                 _wait_for_rows(log, "loud", run)
                 return Took(seconds=time.monotonic() - began, cpu_seconds=usage.cpu_seconds, processes=usage.processes)
@@ -93,14 +96,14 @@ def _wait_for_rows(log: hwlog.Log, topic: str, run: subprocess.Popen[str]) -> No
         time.sleep(0.02)
 
 
-def _tutorial(folder: Path) -> Took:
+def _tutorial(folder: Path, environ: Mapping[str, str]) -> Took:
     text = TUTORIAL.read_text()
     (folder / "shop.py").write_text(re.findall(r"```py\n(.*?)```", text, re.DOTALL)[0])
     lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
     seconds = cpu_seconds = 0.0
     processes = 0
     for line in lines:
-        took = _command(line, folder)
+        took = _command(line, folder, environ)
         seconds, cpu_seconds, processes = (
             seconds + took.seconds,
             cpu_seconds + took.cpu_seconds,
@@ -109,11 +112,13 @@ def _tutorial(folder: Path) -> Took:
     return Took(seconds=seconds, cpu_seconds=cpu_seconds, processes=processes)
 
 
-def _command(line: str, folder: Path) -> Took:
+def _command(line: str, folder: Path, environ: Mapping[str, str]) -> Took:
     words: Sequence[str] = ["sh", "-c", line.replace("headwater ", f"{shlex.quote(program())} ", 1)]
     began = time.monotonic()
     with (
-        subprocess.Popen(words, cwd=folder, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run,
+        subprocess.Popen(
+            words, cwd=folder, env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as run,
         Usage(run) as usage,
     ):
         run.wait(WAIT_SECONDS_MAX)

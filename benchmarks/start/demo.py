@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from benchmarks.harness import Bar, Bench, Result
 from benchmarks.start.processes import Usage, program
+from benchmarks.start.session import with_archive
 
 #: Once all queries are at work, this long is left for what they still compile, before the steady use is taken.
 SETTLE_SECONDS = 60
@@ -20,11 +21,14 @@ START_SECONDS_MAX = 240
 def demo(bench: Bench) -> list[Result]:
     """Run the demo until all queries have results, and then for a while."""
     settle, steady = bench.size(SETTLE_SECONDS, 5), bench.size(STEADY_SECONDS, 5)
+    environ = with_archive(bench)
     with bench.scratch("demo") as folder:
         lasting = ["--seconds", str(START_SECONDS_MAX + settle + steady)]
         words = [program(), "demo", "--no-open", "--port", "0", *lasting, "--dir", str(folder / "data")]
         began = time.monotonic()
-        with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as run:
+        with subprocess.Popen(
+            words, cwd=folder, env=environ, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        ) as run:
             firsts = _Firsts(run, bench, began)
             with Usage(run) as usage:
                 firsts.wait_until_quiet()

@@ -21,11 +21,8 @@ WITH, WITHOUT = "archive", "no archive"
 def session(bench: Bench) -> list[Result]:
     """Fresh processes: from their start to the session, and to the answer to a first query."""
     found: dict[str, list[dict[str, float]]] = {WITH: [], WITHOUT: []}
+    environ = with_archive(bench)
     with bench.scratch("session") as folder:
-        environ = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-        bench.say("session: a first session leaves the archive")
-        _start(environ, archive=True, state=folder / "state")
-        _wait_for_archive(folder / "cache")
         for number in range(rounds := bench.size(5, 1)):
             for subject, samples in found.items():
                 sample = _start(environ, archive=subject == WITH, state=folder / "state")
@@ -37,6 +34,17 @@ def session(bench: Bench) -> list[Result]:
         _result("session.query", found, "query_seconds", "s"),
         _result("session.query.cpu", found, "query_cpu_seconds", "CPU-s"),
     ]
+
+
+def with_archive(bench: Bench) -> Mapping[str, str]:
+    """The environment with a cache of this run's own, in which there is an archive of Java's classes."""
+    cache = bench.folder / "cache"
+    environ = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    if not cache.exists():
+        bench.say("a first session leaves the archive")
+        _start(environ, archive=True, state=bench.folder / "state-of-archive")
+        _wait_for_archive(cache)
+    return environ
 
 
 def _result(name: str, found: Mapping[str, list[dict[str, float]]], figure: str, unit: str) -> Result:
