@@ -100,8 +100,10 @@ class Output:
 
     def _post_rejected(self, rows: DataFrame) -> None:
         """Write rows that operators could not use to the dead-letter topic of their input."""
+        if not self.planned.operators or self._is_trial:
+            return
         batch = driver_batch(rows.sparkSession)
-        if batch is not None and self.planned.operators and not self._is_trial:
+        if batch is not None:
             post_rejected(
                 shared_log(self.log),
                 state=self.state,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_CHECKPOINTS_MAX = 1_000
+
+
 def driver_batch(spark: SparkSession) -> MicroBatch | None:
     """The batch that the driver works on, inside of `foreachBatch`; None outside of a streaming query."""
     require_java(spark, "A sink in `foreachBatch`")
@@ -28,8 +31,24 @@ def driver_batch(spark: SparkSession) -> MicroBatch | None:
     return MicroBatch(query=query, number=int(number), run=context.getLocalProperty(RUN_ID) or "")
 
 
-def checkpoint_of(spark: SparkSession, query: str) -> str | None:
+#: The checkpoints of runs of queries: each question to Java takes five calls.
+_checkpoints: dict[tuple[str, str], str] = {}
+
+
+def checkpoint_of(spark: SparkSession, batch: MicroBatch) -> str | None:
     """Where a running query keeps its checkpoint. Spark has no public way to ask from inside `foreachBatch`."""
+    key = (batch.query, batch.run)
+    if key in _checkpoints:
+        return _checkpoints[key]
+    found = _asked_for(spark, batch.query)
+    if found is not None:
+        if len(_checkpoints) >= _CHECKPOINTS_MAX:
+            _checkpoints.clear()
+        _checkpoints[key] = found
+    return found
+
+
+def _asked_for(spark: SparkSession, query: str) -> str | None:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     # Any: py4j objects have no types.

@@ -153,7 +153,7 @@ class TopicSink:
             return
         try:
             staged = self._staged(rows, batch, outputs)
-            offsets = source_offsets(checkpoint_of(rows.sparkSession, batch.query), batch.number)
+            offsets = source_offsets(checkpoint_of(rows.sparkSession, batch), batch.number)
             commit_batch(outputs[0][0], batch, staged, offsets)
         except BaseException:
             discard_batch(outputs[0][0], batch)
@@ -224,7 +224,10 @@ def _stage(target: Target, name: str, sequence: int, attempt: str, rows: Iterabl
 
 
 def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
-    answers = rows.mapInArrow(partial(_stage_in_task, target), "staged string").collect()
+    from pyspark.sql.types import StringType, StructType
+
+    # As a value: a text would be parsed by the JVM in each batch.
+    answers = rows.mapInArrow(partial(_stage_in_task, target), StructType().add("staged", StringType())).collect()
     return [Staged(answer.staged) for answer in answers]
 
 
