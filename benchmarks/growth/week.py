@@ -44,9 +44,9 @@ SCHEMA = pa.schema(
 )
 
 
-def week(bench: Bench, *, docs: bool = False) -> list[Result]:
+def week(bench: Bench, *, docs: bool = False, batches: int = BATCHES) -> list[Result]:
     """Files, bytes and time of a batch, in the last tenth of the run beside the second."""
-    batches = bench.size(BATCHES, 1_000)
+    batches = bench.size(batches, 1_000)
     found: dict[str, list[Sample]] = {}
     for name, contract, users in (("windows", windows(), 1_000), ("totals", totals(), 10_000)):
         # In memory where there is one: what is measured is the work of a batch, and not the disk's time for three syncs.
