@@ -11,8 +11,8 @@ from benchmarks.picture import Panel, drawn
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "growth.svg"
 
 
-def draw(windows: Sequence[Sample], totals: Sequence[Sample], *, path: Path = PICTURE) -> Path:
-    """Draw both runs, measure by measure."""
+def draw(windows: Sequence[Sample], totals: Sequence[Sample], *, path: Path = PICTURE, times: bool = True) -> Path:
+    """Draw both runs, measure by measure; without `times` after a run on a machine that did other things, too."""
     samples = [
         {"batches": one["batches"]}
         | {f"windows_{measure}": value for measure, value in one.items()}
@@ -20,7 +20,8 @@ def draw(windows: Sequence[Sample], totals: Sequence[Sample], *, path: Path = PI
         | {"windows_kib": one["bytes"] / 1024, "totals_kib": other["bytes"] / 1024}
         for one, other in zip(windows, totals, strict=True)
     ]
-    titles = {"files": "files of the state", "kib": "size of the state, KiB", "ms": "time of a batch, ms (median)"}
+    titles = {"files": "files of the state", "kib": "size of the state, KiB"}
+    titles |= {"ms": "time of a batch, ms (median)"} if times else {}
     panels = [
         Panel(
             title=title, lines={f"windows_{measure}": "windows of ten seconds", f"totals_{measure}": "totals for ever"}
