@@ -1,20 +1,23 @@
-"""Read models as views of an app on Spark: several of one topic, read after one's own writes, and built again beside."""
+"""Views of events of an app on Spark: several of one topic, read after one's own writes, built again beside, and forgetful."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
 import headwater as hw
 from headwater.apps.home import Home
 from headwater.operators import AggregateTable, Evolve, agg
 from headwater.services import app_services
-from headwater.sourcing import ReadModel, RecordedEvent
+from headwater.sourcing import ReadModel, RecordedEvent, erase, reveal
 from tests.apps.fixtures import running
 from tests.conditions import until
 from tests.sourcing.account import DECIDER, Deposit, Open
+from tests.sourcing.customer import CUSTOMER, Register
 from tests.sourcing.read_models import BALANCES, Balance, balance
 
 
@@ -79,3 +82,40 @@ def test_views_of_events_are_read_after_a_write_and_built_again_beside_the_ones_
             rows = {row["entity"]: row["amount"] for row in view.rows()}
         with replace(BALANCES, evolve=doubled).inline(accounts, ":memory:") as inline:
             assert rows == {row["entity"]: row["amount"] for row in inline.query("SELECT * FROM balances")}
+
+
+def test_a_person_is_erased_while_an_app_has_views_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
+    app = hw.App("shop", log=tmp_path)
+
+    @app.view(key="entity", inputs={"events": "customer.events"})
+    def people(events: DataFrame) -> DataFrame:
+        """Names pass through the query, its state, its topic and its view encrypted."""
+        newest = F.max_by(F.get_json_object("data", "$.name"), "version").alias("name")
+        return events.groupBy("entity").agg(newest, F.count("*").alias("events"))
+
+    names = {"c-1": "Ada Lovelace", "c-2": "Grace Hopper"}
+    with hw.open(tmp_path) as log, hw.Entities(log, "customer", CUSTOMER, partitions=1) as customers:
+        for id, name in names.items():
+            customers.send(id, Register("another name"))
+            written = {"customer.events": customers.send(id, Register(name)).offsets}
+        with running(app, spark) as runner:
+            until(lambda: "people" in runner.keeper.views, "the view is kept")
+            view = app.views["people"]
+
+            def shown() -> dict[str, str]:
+                rows = reveal(log, pa.Table.from_pylist(view.rows())).to_pylist()
+                return {row["entity"]: row["name"] for row in rows if row["events"] == 2}
+
+            assert view.get(entity="c-2", at_least=written, timeout=120.0) is not None
+            assert shown() == names
+            [certificate] = erase(log, "c-1")
+            assert (certificate.complete, certificate.remaining) == (True, [])
+            assert "views of app shop" in certificate.searched
+            assert shown() == {"c-1": "[erased]", "c-2": "Grace Hopper"}
+            again = customers.send("c-2", Register("Rear Admiral Hopper"))
+            row = view.get(entity="c-2", at_least={"customer.events": again.offsets}, timeout=120.0)
+            assert row is not None
+            assert row["events"] == 3
+    found = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"Lovelace" not in found
+    assert b"Hopper" not in found
