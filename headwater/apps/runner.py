@@ -40,7 +40,7 @@ from headwater.errors import ArgumentInvalid, HeadwaterError, InUse
 from headwater.gateways import GatewayRunner
 from headwater.gateways.port import Direction
 from headwater.log import Log
-from headwater.log.errors import ServerUnreachable
+from headwater.log.errors import UNREACHABLE
 from headwater.log.lease import Lease
 from headwater.log.port import Offsets
 from headwater.spark.java_process import is_starting
@@ -391,7 +391,7 @@ class Runner:
             try:
                 self._look_at_all()
                 self._run_requests()
-            except ServerUnreachable as error:
+            except UNREACHABLE as error:
                 # Queries that fail meanwhile start again by themselves; nothing of theirs is lost.
                 logger.warning("app %s waits for its log: %s", self.app.name, error)
                 self._stop.wait(UNREACHABLE_SECONDS)

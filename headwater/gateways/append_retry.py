@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from headwater.errors import FilesExhausted, Locked, Overdue
 from headwater.gateways.port import Counters
-from headwater.log.errors import DiskFull, ServerUnreachable
+from headwater.log.errors import UNREACHABLE, DiskFull
 
 #: What may pass by itself. An answer of a server that was lost on the way makes the append happen twice.
-PASSING = (DiskFull, FilesExhausted, Locked, Overdue, ServerUnreachable)
+PASSING = (DiskFull, FilesExhausted, Locked, Overdue, *UNREACHABLE)
 WAIT_SECONDS = 0.1
 WAIT_SECONDS_MAX = 5.0
 T = TypeVar("T")

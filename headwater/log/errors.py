@@ -143,6 +143,24 @@ class ServerUnreachable(LogError):
 
 
 @dataclass(eq=False, kw_only=True)
+class BrokerUnreachable(LogError):
+    """No broker answers."""
+
+    address: str
+    why: str
+    http_status: ClassVar[int] = 503
+    problem = "The brokers of {address} cannot be reached: {why}."
+    remedy = (
+        "Start them, or correct the address; a listener with TLS or SASL needs the settings `kafka_tls` or `kafka_user`."
+        " Whether the last change was made is not known."
+    )
+
+
+#: What a log that is elsewhere raises while it is away: it may be back later.
+UNREACHABLE = (ServerUnreachable, BrokerUnreachable)
+
+
+@dataclass(eq=False, kw_only=True)
 class FrameCorrupt(StorageError):
     """A frame with acknowledged rows is damaged."""
 

@@ -19,7 +19,7 @@ from headwater.apps.home import Home
 from headwater.apps.runner import Runner
 from headwater.log import Log
 from headwater.log import open as open_log
-from headwater.log.kafka.errors import BrokerUnreachable
+from headwater.log.errors import BrokerUnreachable
 from headwater.operators import Dedupe, Tumbling, agg
 from headwater.services import app_services
 from tests.apps.fixtures import SECONDS_MAX, supervised

@@ -33,10 +33,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from headwater.config import Config
 from headwater.errors import Closed, HeadwaterError, NotFound
-from headwater.log.errors import OffsetExpired, RowTooLarge
+from headwater.log.errors import BrokerUnreachable, OffsetExpired, RowTooLarge
 from headwater.log.kafka.address import Address, client_settings
 from headwater.log.kafka.delivery import Place
-from headwater.log.kafka.errors import AccessDenied, BrokerRefused, BrokerUnreachable, CredentialsRefused
+from headwater.log.kafka.errors import AccessDenied, BrokerRefused, CredentialsRefused
 from headwater.log.kafka.values.port import Incoming
 
 T = TypeVar("T")

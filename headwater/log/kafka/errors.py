@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headwater.errors import Conflict, LogError, NotAllowed, UsageError
-from headwater.log.errors import ServerUnreachable
 
 
 @dataclass(eq=False, kw_only=True)
@@ -23,18 +22,6 @@ class ValueUnreadable(LogError):
     remedy = (
         "Read the topic without a schema by another name, correct the program that sends such messages, or let a"
         " reader begin behind it."
-    )
-
-
-@dataclass(eq=False, kw_only=True)
-class BrokerUnreachable(ServerUnreachable):
-    """No broker answers."""
-
-    http_status: ClassVar[int] = 503
-    problem = "The brokers of {address} cannot be reached: {why}."
-    remedy = (
-        "Start them, or correct the address; a listener with TLS or SASL needs the settings `kafka_tls` or `kafka_user`."
-        " Whether the last change was made is not known."
     )
 
 

@@ -22,9 +22,10 @@ from headwater import Config
 from headwater.errors import ArgumentInvalid, NotFound, NotPossible
 from headwater.log import Log
 from headwater.log import open as open_log
+from headwater.log.errors import BrokerUnreachable
 from headwater.log.kafka import KafkaLog
 from headwater.log.kafka.address import Address
-from headwater.log.kafka.errors import AccessDenied, BrokerUnreachable, CredentialsRefused, ValueUnreadable
+from headwater.log.kafka.errors import AccessDenied, CredentialsRefused, ValueUnreadable
 from tests.conditions import until
 from tests.kafka_server import kafka as kafka
 from tests.log.adapters import open_kafka
