@@ -30,3 +30,12 @@ def analyzed_plan(rows: DataFrame) -> Any:
     """The analyzed plan of a DataFrame."""
     require_java(rows.sparkSession, "A query with Headwater's operators")
     return rows._jdf.queryExecution().analyzed()
+
+
+# Any: a plan of Spark's, which has no Python face.
+def is_shuffled(plan: Any) -> bool:
+    """Whether all rows of a plan come out of shuffles that Headwater has put there: then their tasks are always as many."""
+    if plan.getClass().getSimpleName() == "RepartitionByExpression":
+        return True
+    children = plan.children()
+    return children.length() > 0 and all(is_shuffled(children.apply(number)) for number in range(children.length()))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.engine import packed_rows
+from headwater.engine.analyzed_plan import analyzed_plan, is_shuffled
 from headwater.engine.column_expressions import Selection
 from headwater.engine.columns import HASH, INPUT, SLOT
 from headwater.engine.contract import Broadcast, Contract
@@ -180,7 +181,21 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
     tagged = [frame.withColumn(INPUT, F.lit(number)) for number, frame in enumerate(frames)]
-    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), tagged)
+    columns = dict.fromkeys(name for frame in tagged for name in frame.columns)
+    ordered = [tagged[number] for number in union_order(frames)]
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), ordered).select(
+        *(f"`{name}`" for name in columns)
+    )
+
+
+def union_order(frames: list[DataFrame]) -> list[int]:
+    """The order of inputs in a union: those that are the output of operators first.
+
+    A union numbers the tasks of an input behind those of the inputs before it. A task without rows finds its partition of
+    an operator by its number, which must be the same in each batch; but a source without new rows has no tasks.
+    """
+    is_fixed = [frame.isStreaming and is_shuffled(analyzed_plan(frame)) for frame in frames]
+    return sorted(range(len(frames)), key=lambda number: not is_fixed[number])
 
 
 def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> DataFrame | None:
@@ -196,7 +211,8 @@ def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> Dat
         return None
     pack = Pack(contract.name, Selection.whole(contract.rows), contract.key, contract.partitions)
     parts = []
-    for one, direct in zip(inputs, reads, strict=True):
+    for number in union_order(frames):
+        one, direct = inputs[number], reads[number]
         own = [replace(pack, selection=each.selection(contract.rows)) for each in direct]
         parts += [read_with(rows, stage, each.options) for stage, each in zip(own, direct, strict=True)]
         parts += [] if direct else [_packed_by_tasks(one, pack)]

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.engine.changelog import INSERT, OP
+from headwater.engine.spark_plan import union_order
 from headwater.errors import ArgumentInvalid, ColumnMisfit
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Merge:
         is_changelog = any(OP in one.columns for one in frames)
         kept = [*own, *(name for name in system if name != OP)]
         made = [self._aligned(number, one, kept, is_changelog) for number, one in enumerate(frames)]
-        return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), made)
+        columns = dict.fromkeys(name for one in made for name in one.columns)
+        ordered = [made[number] for number in union_order(frames)]
+        merged = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), ordered)
+        return merged.select(*(f"`{name}`" for name in columns))
 
     def _columns(self, frames: Sequence[DataFrame]) -> list[str]:
         """The columns of the result, once it is clear that they fit together."""
