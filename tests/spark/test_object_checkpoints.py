@@ -26,7 +26,8 @@ DRIVERS = ("one", "two")
 @pytest.mark.process
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("races", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("races", [2, 60])
 def test_a_race_of_two_drivers_for_a_batch_has_one_winner(objects: str, tmp_path: Path, races: int) -> None:
     try:
         s3a_jars()
