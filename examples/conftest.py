@@ -21,7 +21,7 @@ from tests.kafka_server import kafka as kafka
 sys.path.insert(0, str(Path(__file__).parent))
 
 #: These few run with `make test`: windows and a sink, views on views and a step of one's own.
-CORE = ("test_fraud.py", "test_sensors.py")
+CORE = ("test_fraud.py",)
 ON_KAFKA = pytest.param("kafka", marks=[pytest.mark.long, pytest.mark.process, pytest.mark.kafka])
 
 

@@ -93,7 +93,6 @@ JOIN_WITHIN = Entry(
     seen=of_pairs,
     wanted=lambda: test_interval_join.expected(flat(MET), before=5, after=15, how="outer"),
     check=a_click_without_a_time_is_aside,
-    is_core=True,
 )
 JOIN = Entry(
     name="join",
