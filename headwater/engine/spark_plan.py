@@ -181,14 +181,18 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's users know
 
     tagged = [frame.withColumn(INPUT, F.lit(number)) for number, frame in enumerate(frames)]
-    columns = dict.fromkeys(name for frame in tagged for name in frame.columns)
-    ordered = [tagged[number] for number in union_order(frames)]
-    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), ordered).select(
-        *(f"`{name}`" for name in columns)
-    )
+    return union_by_name(tagged)
 
 
-def union_order(frames: list[DataFrame]) -> list[int]:
+def union_by_name(frames: list[DataFrame]) -> DataFrame:
+    """The union of inputs, with their columns in the order in which they are given."""
+    columns = dict.fromkeys(name for frame in frames for name in frame.columns)
+    ordered = [frames[number] for number in _union_order(frames)]
+    union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), ordered)
+    return union.select(*(f"`{name}`" for name in columns))
+
+
+def _union_order(frames: list[DataFrame]) -> list[int]:
     """The order of inputs in a union: those that are the output of operators first.
 
     A union numbers the tasks of an input behind those of the inputs before it. A task without rows finds its partition of
@@ -211,7 +215,7 @@ def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> Dat
         return None
     pack = Pack(contract.name, Selection.whole(contract.rows), contract.key, contract.partitions)
     parts = []
-    for number in union_order(frames):
+    for number in _union_order(frames):
         one, direct = inputs[number], reads[number]
         own = [replace(pack, selection=each.selection(contract.rows)) for each in direct]
         parts += [read_with(rows, stage, each.options) for stage, each in zip(own, direct, strict=True)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.engine.changelog import INSERT, OP
-from headwater.engine.spark_plan import union_order
+from headwater.engine.spark_plan import union_by_name
 from headwater.errors import ArgumentInvalid, ColumnMisfit
 
 if TYPE_CHECKING:
@@ -58,10 +57,7 @@ class Merge:
         is_changelog = any(OP in one.columns for one in frames)
         kept = [*own, *(name for name in system if name != OP)]
         made = [self._aligned(number, one, kept, is_changelog) for number, one in enumerate(frames)]
-        columns = dict.fromkeys(name for one in made for name in one.columns)
-        ordered = [made[number] for number in union_order(frames)]
-        merged = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), ordered)
-        return merged.select(*(f"`{name}`" for name in columns))
+        return union_by_name(made)
 
     def _columns(self, frames: Sequence[DataFrame]) -> list[str]:
         """The columns of the result, once it is clear that they fit together."""
