@@ -8,82 +8,59 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.commands import (
-    alert,
-    capture,
-    check,
-    config,
-    consume,
-    dev,
-    dlq,
-    doctor,
-    entity,
-    erase,
-    gateway,
-    group,
-    init,
-    log,
-    mirror,
-    package,
-    produce,
-    query,
-    queue,
-    schema,
-    serve,
-    sql,
-    state,
-    sync,
-    token,
-    topic,
-    view,
-    worker,
-)
-from headwater.cli.commands import run as run_command
-from headwater.cli.declaration import remember_flags, without_pydantic
-from headwater.cli.demo import command as demo
+from headwater.cli.declaration import SWITCHES, VALUE_FLAGS, remember_flags, without_pydantic
+from headwater.cli.session import Flags, Session
 from headwater.cli.terminal.streams import painted, wants_color
 from headwater.errors import HeadwaterError, NotFound, sentence
 from headwater.optional import missing_package
 
 HELP = "Headwater: event streams from one folder. Data goes to stdout, everything else to stderr."
-#: In the order of the help page.
-MODULES = (
-    *(
-        produce,
-        consume,
-        topic,
-        group,
-        schema,
-        capture,
-        gateway,
-        queue,
-        worker,
-        sync,
-        mirror,
-        sql,
-        init,
-        run_command,
-        dev,
-        check,
-        package,
-        serve,
-        token,
-        query,
-        view,
-        dlq,
-        alert,
-        entity,
-        erase,
-    ),
-    *(state, log, config, doctor, demo),
-)
+#: The module of each word that a command line can begin with, in the order of the help page.
+WORDS = {
+    "produce": "commands.produce",
+    "consume": "commands.consume",
+    "tail": "commands.consume",
+    "topic": "commands.topic",
+    "group": "commands.group",
+    "schema": "commands.schema",
+    "capture": "commands.capture",
+    "gateway": "commands.gateway",
+    "queue": "commands.queue",
+    "worker": "commands.worker",
+    "sync": "commands.sync",
+    "mirror": "commands.mirror",
+    "sql": "commands.sql",
+    "init": "commands.init",
+    "run": "commands.run",
+    "dev": "commands.dev",
+    "check": "commands.check",
+    "package": "commands.package",
+    "serve": "commands.serve",
+    "token": "commands.token",
+    "query": "commands.query",
+    "view": "commands.view",
+    "dlq": "commands.dlq",
+    "alert": "commands.alert",
+    "entity": "commands.entity",
+    "erase": "commands.erase",
+    "state": "commands.state",
+    "log": "commands.log",
+    "config": "commands.config",
+    "doctor": "commands.doctor",
+    "version": "commands.doctor",
+    "demo": "demo.command",
+    "replay": "commands.query",
+    "rescale": "commands.query",
+    "ask": "commands.query",
+}
 # Remedies for the command line, where that of the error is written for programs. By name, so that no class is loaded.
 _REMEDIES = {
     "OffsetExpired": "Begin at the oldest row with `--offset start`, or raise the topic's retention.",
@@ -96,32 +73,64 @@ _REMEDIES = {
 _NO_LOG = "Correct the path (`--log PATH` or HEADWATER_LOG), or make a log there with `headwater topic create NAME`."
 
 
-def build() -> typer.Typer:
-    """Build the application with all its commands."""
+def _show_version_and_exit(wanted: bool) -> None:
+    if wanted:
+        from headwater.cli.commands.doctor import show_version
+
+        show_version(Session.begin(Flags()))
+        raise typer.Exit
+
+
+_VERSION = Annotated[
+    bool, typer.Option("--version", help="Show the versions.", callback=_show_version_and_exit, is_eager=True)
+]
+
+
+def build(word: str | None = None) -> typer.Typer:
+    """Build the application with all its commands, or with those of the module that has this word."""
     app = typer.Typer(
         name="headwater", help=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
     )
-    app.callback()(remember_flags(version=doctor.version_option))
-    for module in MODULES:
+    app.callback()(remember_flags(version=_VERSION))
+    names = dict.fromkeys(WORDS.values() if word is None else [WORDS[word]])
+    modules = [importlib.import_module(f"headwater.cli.{name}") for name in names]
+    for module in modules:
         module.COMMANDS.register(app)
-    query.ROOT.register(app)
+    for module in modules:
+        if hasattr(module, "ROOT"):
+            module.ROOT.register(app)
     return app
 
 
 # Any: typer's own class of groups is not public.
 @functools.cache
-def _root() -> Any:
+def _root(word: str | None) -> Any:
     """The root command. It is cached: reading the signatures of all commands takes longer than most commands run."""
-    command = typer.main.get_command(build())
+    command = typer.main.get_command(build(word))
     without_pydantic(command)
     return command
+
+
+def first_word(arguments: Sequence[str]) -> str | None:
+    """The word that a command line begins with, after its flags; None if all commands must be known to understand it.
+
+    >>> first_word(["--log", "view", "topic", "list"]), first_word(["--help"]), first_word(["topc", "list"])
+    ('topic', None, None)
+    """
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in VALUE_FLAGS:
+            next(rest, None)
+        elif argument not in SWITCHES:
+            return argument if argument in WORDS else None
+    return None
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     verbose = bool({"-v", "--verbose"} & set(arguments))
     try:
-        code = _root().main(list(arguments), prog_name="headwater", standalone_mode=False)
+        code = _root(first_word(arguments)).main(list(arguments), prog_name="headwater", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return 130

@@ -48,6 +48,16 @@ _GLOBAL: dict[str, tuple[Any, Any]] = {
 }
 
 
+def _names_of(*, switches: bool) -> frozenset[str]:
+    flags = [get_args(annotation) for annotation, _ in _GLOBAL.values()]
+    # Of an option in an annotation, typer keeps the first name as the default.
+    named = [(option.default, *option.param_decls) for kind, option in flags if (kind is bool) is switches]
+    return frozenset(name for names in named for name in names)
+
+
+#: The flags of every command that take no value, and those that take one.
+SWITCHES, VALUE_FLAGS = _names_of(switches=True), _names_of(switches=False)
+
 # Any: functions with every signature.
 Function = Callable[Concatenate[Session, ...], None]
 F = TypeVar("F", bound=Function)

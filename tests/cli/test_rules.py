@@ -6,9 +6,12 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from headwater.cli.app import WORDS, build
 from tests.cli.conftest import Cli, execute
 
 ROOT = Path(__file__).parents[2]
@@ -79,14 +82,24 @@ def loaded_by(*commands: list[str]) -> dict[str, set[str]]:
     return dict(zip(["the import", *map(" ".join, commands)], lines, strict=True))
 
 
+def command_modules(modules: set[str]) -> set[str]:
+    prefix = "headwater.cli.commands."
+    return {name.removeprefix(prefix) for name in modules if name.startswith(prefix)}
+
+
 HEAVY = {"pyarrow", "numpy", "pandas", "pyspark", "pydantic", "rich.console", "duckdb", "fastapi", "nicegui"}
 
 
 @pytest.mark.core
 @pytest.mark.process
 def test_commands_that_need_no_log_load_nothing_heavy() -> None:
-    loaded = loaded_by(["--help"], ["version"], ["config", "show"], ["topic", "create", "--help"])
+    loaded = loaded_by(["version"], ["config", "show"], ["topic", "create", "--help"], ["--help"])
     assert {command: HEAVY & modules for command, modules in loaded.items() if HEAVY & modules} == {}
+    assert command_modules(loaded["version"]) == {"doctor"}
+    assert command_modules(loaded["config show"]) == {"doctor", "config"}, (
+        "a command loads the module of its noun alone"
+    )
+    assert command_modules(loaded["--help"]) > {"consume", "serve", "topic"}
 
 
 @pytest.mark.process
@@ -95,6 +108,18 @@ def test_no_command_loads_pandas_spark_or_pydantic() -> None:
     loaded = loaded_by(["topic", "list"], ["group", "lag"], ["consume", "orders", "-e"], ["tail", "orders", "-e"])
     unwanted = {"pandas", "pyspark", "pydantic", "rich.console"}
     assert {command: unwanted & modules for command, modules in loaded.items() if unwanted & modules} == {}
+
+
+def words_of(application: typer.Typer) -> set[str]:
+    command: Any = typer.main.get_command(application)  # Any: typer gives no types to the commands that it builds
+    return {name for name, below in command.commands.items() if not below.hidden}
+
+
+def test_each_word_names_the_module_that_has_its_command() -> None:
+    assert words_of(build()) == set(WORDS)
+    for module in set(WORDS.values()):
+        words = {word for word in WORDS if WORDS[word] == module}
+        assert words_of(build(min(words))) == words
 
 
 def test_the_reference_is_what_the_commands_say() -> None:

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 import headwater
 from headwater.cli import let_pandas_in
 from headwater.cli.declaration import Noun
-from headwater.cli.session import Flags, Session
+from headwater.cli.session import Session
 from headwater.cli.terminal.tables import counted
 from headwater.errors import HeadwaterError
 from headwater.optional import EXTRAS
@@ -86,17 +86,6 @@ def _version(package: str) -> str | None:
         return version(package)  # without importing it
     except PackageNotFoundError:
         return None
-
-
-def _show_version_and_exit(wanted: bool) -> None:
-    if wanted:
-        show_version(Session.begin(Flags()))
-        raise typer.Exit
-
-
-version_option = Annotated[
-    bool, typer.Option("--version", help="Show the versions.", callback=_show_version_and_exit, is_eager=True)
-]
 
 
 def _checks(session: Session) -> Iterator[Check]:
