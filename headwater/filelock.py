@@ -177,6 +177,10 @@ class LeaderLock:
     def is_mine(self) -> bool:
         return self._descriptor is not None
 
+    def is_held(self) -> bool:
+        """Whether a process, this one or another, holds the lock."""
+        return is_locked(self.path)
+
     def acquire(self, *, wait: bool = False) -> bool:
         """Take the lock if it is free, or wait for it without a limit (`wait`); return whether it is held."""
         if self._descriptor is None:

@@ -1,6 +1,6 @@
 """The watcher: evaluates all rules every few seconds, writes what has changed, and delivers notifications.
 
-Of all processes that serve or run a log, the one with the leader lock does this. `look` evaluates all rules once, and
+Of all processes that serve or run a log, one is the leader and does this. `look` evaluates all rules once, and
 `deliver` tries all due deliveries once; the thread only calls them.
 """
 
@@ -33,8 +33,8 @@ from headwater.alerts.store import AlertStore, Listener
 from headwater.alerts.time_limit import TimeLimit
 from headwater.errors import HeadwaterError, Overdue
 from headwater.faults import reach
-from headwater.filelock import LeaderLock, is_locked
 from headwater.home import is_server
+from headwater.log.leader import Leader, leader_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +94,7 @@ class Watcher:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._leader_lock = LeaderLock(log.home / "server" / "alerts.lock")
+        self._leader: Leader = leader_of(log, "alerts", stopped=self._stopping.is_set)
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
@@ -165,11 +165,11 @@ class Watcher:
     @property
     def is_watching(self) -> bool:
         """Whether this process evaluates the rules."""
-        return self._leader_lock.is_mine
+        return self._leader.is_mine
 
     def is_watched(self) -> bool:
         """Whether any process evaluates the rules of this log."""
-        return is_server(self._log.address) or is_locked(self._leader_lock.path)
+        return is_server(self._log.address) or self._leader.is_held()
 
     @property
     def looked_us(self) -> int | None:
@@ -352,18 +352,23 @@ class Watcher:
                 self._wake.wait(self._look_seconds)
         finally:
             with contextlib.suppress(HeadwaterError):  # for example a full disk: up to a minute is not known then
-                if self._leader_lock.is_mine:
+                if self._leader.is_mine:
                     self.store.write_evaluations(now_us=self._measures.now_us(), everything=True)
             # The next process sends what is not written as sent, so current attempts may finish first.
             self.store.outbox.wait_until_idle(seconds=END_SECONDS_MAX)
-            self._leader_lock.release()
+            with contextlib.suppress(
+                HeadwaterError
+            ):  # a log that does not answer: it frees the lease after its seconds
+                self._leader.release()
 
     def _evaluate_and_deliver(self) -> None:
         try:
-            if not self._leader_lock.acquire():
+            if not self._leader.acquire():
                 self.store.refresh()
                 return
             self.look()
+            if not self._leader.is_mine:  # the evaluation took longer than the lease: its next holder sends them
+                return
             for delivery in self.store.outbox.begin(self._measures.now_us(), count_max=SENDERS_MAX):
                 # A thread for each attempt: one that hangs delays neither the others nor `close`.
                 name = f"headwater-alert-{delivery.id[:8]}"

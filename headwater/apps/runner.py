@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import os
 import queue
-import secrets
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -41,7 +38,7 @@ from headwater.gateways import GatewayRunner
 from headwater.gateways.port import Direction
 from headwater.log import Log
 from headwater.log.errors import UNREACHABLE
-from headwater.log.lease import Lease
+from headwater.log.lease import Lease, holder_name
 from headwater.log.port import Offsets
 from headwater.spark.java_process import is_starting
 from headwater.spark.session import is_lost, session
@@ -187,9 +184,8 @@ class Runner:
         if seconds is None:
             yield
             return
-        holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         name = f"app.{self.app.name}"
-        self.lease = Lease(self.log, name, holder=holder, seconds=seconds, lost=self.request_stop)
+        self.lease = Lease(self.log, name, holder=holder_name(), seconds=seconds, lost=self.request_stop)
         if not self.lease.acquire(wait=self._standby, stopped=self._stop.is_set):
             instead = (
                 "Stop that one first, or start this one with `--standby`: it takes over when the other falls silent"

@@ -84,16 +84,20 @@ class Session:
         return is_server(self.config.log)
 
     @contextlib.contextmanager
-    def log(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Log]:
+    def log(
+        self, *, create: bool = False, write: bool = False, folder: bool = False, direct: bool = False
+    ) -> Iterator[Log]:
         """Open the log of this run. A command that only reads also opens a folder without write permission.
 
-        With `folder`, the log must be a folder: the command works on its files.
+        With `folder`, the log must be a folder: the command works on its files. With `direct`, it must not be that of a server.
         """
         import headwater.log
         from headwater.log.errors import ReadOnly
 
-        if folder:
+        if direct:
             refuse_server(self.config.log)
+        if folder:
+            refuse_remote(self.config.log)
         try:
             log = headwater.log.open(self.config.log, config=self.config, create=create)
         except ReadOnly:
@@ -104,12 +108,12 @@ class Session:
             yield log
 
     @contextlib.contextmanager
-    def services(self, *, create: bool = False, write: bool = False, folder: bool = False) -> Iterator[Services]:
-        """Open the services of this run's log, in a folder or through a server; see `log` for the arguments."""
+    def services(self, *, create: bool = False, write: bool = False, direct: bool = False) -> Iterator[Services]:
+        """Open the services of this run's log, directly or through a server; see `log` for the arguments."""
         from headwater.log.remote.connection import Connection
         from headwater.services import remote_services
 
-        if folder:
+        if direct:
             refuse_server(self.config.log)
         if self.is_remote:
             connection = Connection(self.config.log, token=self.config.token)
@@ -223,6 +227,15 @@ def _record(answer: object, facts: Record) -> Record:
 
 
 def refuse_server(address: str) -> None:
+    """Raise if the address is that of a server: the command works on files that the server's machine has."""
+    if is_server(address):
+        expected = (
+            "the folder of the log, or kafka://… of its brokers: run this command on the machine that serves them"
+        )
+        raise ArgumentInvalid(name="--log", value=address, expected=expected)
+
+
+def refuse_remote(address: str) -> None:
     """Raise if the address is that of a server or a cluster: the command works on the log's files."""
     if is_remote(address):
         expected = "the folder of the log: this command works on its files, so run it on the machine that has them"

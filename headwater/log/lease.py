@@ -16,6 +16,9 @@ holder still sends has to be fenced where it arrives: outputs of queries are, by
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +48,27 @@ SCHEMA = pa.schema(
 SIGNS = 4
 #: Clocks of two hosts do not run equally fast; a process that waits does so by this much longer.
 DRIFT = 1.1
+
+
+def holder_name() -> str:
+    """A name for this process as a holder: of this host, and never given again."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def is_renewed(log: Log, name: str, *, seconds: Duration) -> bool:
+    """Whether a holder has sent a sign of life within so many seconds.
+
+    This compares the clock of this process with those by which rows are dated, and is meant to be shown to people; a process that
+    wants the lease has to `acquire` it.
+    """
+    if not log.topics(TOPIC, internal=True):
+        return False
+    since = log.offset_at(TOPIC, log.clock.now_us() - round(parse_seconds(seconds) * DRIFT * 1_000_000))[0]
+    last = 0.0
+    for batch in log.read_range(TOPIC, 0, start=since, stop=log.end_offsets(TOPIC)[0]):
+        for row in batch.data.to_pylist():
+            last = row["seconds"] if row["name"] == name else last
+    return last > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,24 +200,24 @@ def test_the_server_is_published_on_its_port_and_needs_a_token_that_is_in_no_fil
 
 def test_the_app_opens_the_log_of_the_server_and_its_probe_asks_its_port() -> None:
     server, app = SERVICES["server"], SERVICES["app"]
-    assert options_of(words_of(app))["flag_log"] == f"${{APP_LOG:-{server['environment']['HEADWATER_LOG']}}}"
+    assert options_of(words_of(app))["flag_log"] == server["environment"]["HEADWATER_LOG"]
+    assert server["environment"]["HEADWATER_LOG"] == SERVICES["token"]["environment"]["HEADWATER_LOG"]
     assert options_of(words_of(app))["port"] == int(last(with_bases(STAGES, "app"), "EXPOSE"))
     [mounted] = [mount for mount in app["volumes"] if mount.startswith("..")]
     assert mounted.split(":")[1] == app["environment"]["HEADWATER_APP"]
 
 
-def test_the_app_may_have_its_log_on_the_broker() -> None:
-    app, chain = SERVICES["app"], with_bases(STAGES, "app")
-    found = re.fullmatch(r"\$\{APP_LOG:-(.+)\}", options_of(words_of(app))["flag_log"])
-    assert found is not None
-    assert found[1] == SERVICES["server"]["environment"]["HEADWATER_LOG"]
-    # A log that is no folder keeps its apps in the home, which has to outlive the container.
-    assert environment(chain)["HOME"] == last(chain, "VOLUME")
-    assert "confluent-kafka==" in (ROOT / "requirements" / "app.lock").read_text()
-    assert app["depends_on"]["kafka"] == {"condition": "service_healthy", "required": False}
+def test_the_log_may_be_on_the_broker() -> None:
+    for name in ("token", "server", "app"):
+        chain = with_bases(STAGES, SERVICES[name]["build"]["target"])
+        # A log that is no folder keeps its tokens and apps in the home, which has to outlive the container.
+        assert environment(chain)["HOME"] == last(chain, "VOLUME")
+        assert SERVICES[name]["depends_on"]["kafka"] == {"condition": "service_healthy", "required": False}
+        assert "confluent-kafka==" in (ROOT / "requirements" / f"{SERVICES[name]['build']['target']}.lock").read_text()
+    assert re.fullmatch(r"\$\{LOG_ADDRESS:-/.+\}", SERVICES["server"]["environment"]["HEADWATER_LOG"])
     listener = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].partition("://")[2]
     for page in (DEPLOY / "compose.yaml", ROOT / "docs" / "how-to" / "deploy.md"):
-        [address] = re.findall(r"APP_LOG=kafka://([^/\s]+)/\w+ docker compose .*--profile kafka", page.read_text())
+        [address] = re.findall(r"LOG_ADDRESS=kafka://([^/\s]+)/\w+ docker compose .*--profile kafka", page.read_text())
         assert address == listener
 
 

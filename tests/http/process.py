@@ -56,7 +56,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "tests.http.process"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def serve(self, log: Path, *, clock: Path | None = None, **settings: Any) -> str:
+    def serve(self, log: Path | str, *, clock: Path | None = None, **settings: Any) -> str:
         """Serve a log from now on; gives the address."""
         asked = {"log": str(log), "clock": None if clock is None else str(clock), "settings": settings}
         return str(self._ask({"serve": asked}))

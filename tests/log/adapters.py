@@ -32,9 +32,14 @@ def server() -> Iterator[ServerProcess]:
         yield process
 
 
+def kafka_address(kafka: Kafka) -> str:
+    """The address of a new, empty log on the one broker: each has a namespace of its own."""
+    return f"{kafka.address}/test-{uuid.uuid4().hex[:12]}"
+
+
 def open_kafka(kafka: Kafka) -> Log:
-    """A new, empty log on the one broker: each has a namespace of its own."""
-    return open_log(f"{kafka.address}/test-{uuid.uuid4().hex[:12]}")
+    """A new, empty log on the one broker."""
+    return open_log(kafka_address(kafka))
 
 
 @pytest.fixture(params=["embedded", pytest.param("remote", marks=pytest.mark.process)])

@@ -12,6 +12,7 @@ from headwater.cli.arguments import StatementBounds
 from headwater.cli.declaration import Noun
 from headwater.cli.entity_file import entities_on
 from headwater.cli.session import Session
+from headwater.home import is_remote
 from headwater.optional import require_extras
 from headwater.units import parse_bytes
 
@@ -77,13 +78,14 @@ def serve(
         hosts=tuple(allow_host or ()),
         kafka_names=kafka_names,
     )
-    with session.log(create=True, folder=True) as log, entities_on(log, entities) as declared:
+    with session.log(create=True, direct=True) as log, entities_on(log, entities) as declared:
         tokens = Tokens(log.home)
         check(address, tokens)
 
         def tell(url: str) -> None:
             asks = "asking for tokens" if tokens else "open to this machine; `headwater token create` changes that"
-            session.say(f"Serving {log.home} at {url}, {asks}. Ctrl-C ends it.")
+            served = log.address if is_remote(log.address) else log.home
+            session.say(f"Serving {served} at {url}, {asks}. Ctrl-C ends it.")
             session.show({"address": url, "log": log.address, "tokens": bool(tokens)})
 
         # The server handles SIGTERM itself; our own handler would end it in the middle of an answer.

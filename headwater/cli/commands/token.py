@@ -50,7 +50,7 @@ def create(
 
     seconds = None if expires is None else parse_seconds(expires)
     given = None if from_file is None else TokenText(from_file.read_text(encoding="utf-8").strip())
-    with session.services(create=True, folder=True) as services:
+    with session.services(create=True, direct=True) as services:
         made = services.tokens.create(name, tuple(scope or ("admin:*",)), seconds=seconds, given=given)
     if given is not None:
         session.say(f"Token {name!r} may {', '.join(made.scopes)}.")
@@ -62,7 +62,7 @@ def create(
 @COMMANDS.command("list", "ls")
 def list_tokens(session: Session) -> None:
     """List the tokens, without their secrets."""
-    with session.services(folder=True) as services:
+    with session.services(direct=True) as services:
         tokens = services.tokens.list()
     rows = [
         [
@@ -82,7 +82,7 @@ def list_tokens(session: Session) -> None:
 @COMMANDS.command("revoke", "rm")
 def revoke(session: Session, name: Name, yes: Yes = False) -> None:
     """Revoke a token: the next request with it is refused."""
-    with session.services(write=True, folder=True) as services:
+    with session.services(write=True, direct=True) as services:
         if any(name in (token.name, token.id) for token in services.tokens.list()):
             session.confirm(f"Requests with the token {name!r} are refused from now on.", yes=yes)
         revoked = services.tokens.revoke(name)

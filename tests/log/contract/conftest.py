@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kafka_broker import Kafka
 from headwater.clock import ManualClock
 from headwater.config import Config
 from headwater.log import Log
 from headwater.log import open as open_log
 from tests.http.process import ServerProcess, SharedClock
 from tests.kafka_server import kafka as kafka
-from tests.log.adapters import KAFKA, open_kafka
+from tests.log.adapters import KAFKA, kafka_address, open_kafka
 from tests.log.adapters import server as server
-from tests.log.contract.limits import is_left_out
+from tests.log.contract.limits import SERVED, is_left_out
 
 
 @pytest.fixture
@@ -29,7 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not is_left_out(item)]
 
 
-@pytest.fixture(params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core]), KAFKA])
+#: A log on Kafka behind a server.
+SERVED_KAFKA = pytest.param(SERVED, marks=[pytest.mark.process, pytest.mark.kafka, pytest.mark.long])
+
+
+@pytest.fixture(
+    params=["embedded", pytest.param("remote", marks=[pytest.mark.process, pytest.mark.core]), KAFKA, SERVED_KAFKA]
+)
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> Iterator[Log]:
     if request.param == "embedded":
         with open_log(tmp_path / "log", clock=clock, config=Config(maintenance="manual")) as opened:
@@ -40,6 +47,13 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) -> I
             yield opened
         return
     server: ServerProcess = request.getfixturevalue("server")
+    if request.param == SERVED:
+        kafka: Kafka = request.getfixturevalue("kafka")
+        address = server.serve(kafka_address(kafka))
+        with open_log(address) as opened:
+            yield opened
+        server.stop(address)
+        return
     address = server.serve(tmp_path / "log", clock=clock.path)
     with open_log(address, clock=clock) as opened:
         yield opened
