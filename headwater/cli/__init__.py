@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
+import threading
+import types
 import warnings
 from typing import Any, NoReturn
 
@@ -20,6 +23,7 @@ def main() -> NoReturn:
         # The library that draws the help pages does not know `--no-color`, but it reads this variable.
         os.environ["NO_COLOR"] = "1"
     leave_pandas_out()
+    load_compute_later()
     warnings.showwarning = _tell
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -55,6 +59,37 @@ def let_pandas_in() -> None:
     """Allow pandas again, for a command that runs code of the user or Spark, which needs pandas."""
     if _NoPandas in sys.meta_path:
         sys.meta_path.remove(_NoPandas)
+    if isinstance(late := sys.modules.get(_COMPUTE), _LateModule):
+        late.load()  # code of the user may be pickled with the module
+
+
+_COMPUTE = "pyarrow.compute"
+
+
+class _LateModule(types.ModuleType):
+    """Stands for a module until an attribute of it is used, then has all of its attributes."""
+
+    _lock = threading.RLock()
+    _is_loaded = False
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
+        self.load()
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+
+    def load(self) -> None:
+        with self._lock:
+            if not self._is_loaded:
+                self._is_loaded = True
+                del sys.modules[self.__name__]
+                self.__dict__.update(importlib.import_module(self.__name__).__dict__)
+
+
+def load_compute_later() -> None:
+    """Load Arrow's functions when one of them is used: they take longer to load than all topics take to list."""
+    sys.modules.setdefault(_COMPUTE, _LateModule(_COMPUTE))
 
 
 __all__ = ["main"]

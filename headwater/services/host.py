@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 import time
@@ -159,6 +158,8 @@ class Host:
 
         A thread cannot be cancelled: if the caller is, `undo` gets what the work returns, if it is given.
         """
+        import asyncio
+
         import anyio.to_thread
 
         limiter = self._waiting if waits else self._workers

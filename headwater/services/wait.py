@@ -5,7 +5,6 @@ One thread watches files for all calls that wait, so that a thousand tails cost 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -19,6 +18,8 @@ from headwater.log.clients.groups import Sign
 from headwater.log.embedded.watch import Watch
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headwater.log import Log
     from headwater.services.host import Host
 
@@ -30,6 +31,8 @@ class Waiter:
     """Waits for changes of some files, in the event loop that made it."""
 
     def __init__(self, paths: Mapping[Path, Sign]) -> None:
+        import asyncio
+
         self.paths = dict(paths)
         self._event = asyncio.Event()
         self._signs: set[Sign] = set()
@@ -42,6 +45,8 @@ class Waiter:
 
     async def wait(self, *, seconds: float) -> set[Sign]:
         """Wait for a change since the last call, and return which; an empty set after so many seconds."""
+        import asyncio
+
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
         self._event.clear()
@@ -63,6 +68,8 @@ class FileEvents:
     @contextlib.contextmanager
     def waiting(self, paths: Mapping[Path, Sign]) -> Iterator[Waiter]:
         """A waiter for some files while the block runs. It misses no change from the beginning of the block on."""
+        import asyncio
+
         loop, waiter = asyncio.get_running_loop(), Waiter(paths)
         with self._lock:
             for path, sign in paths.items():

@@ -73,7 +73,8 @@ def test_a_pipe_sees_neither_colour_nor_progress() -> None:
 
 def loaded_by(*commands: list[str]) -> dict[str, set[str]]:
     """The modules that a process has loaded after each of some commands."""
-    script = "import sys\nfrom headwater.cli import leave_pandas_out\nleave_pandas_out()\nfrom headwater.cli.app import run\n"
+    script = "import sys\nimport headwater.cli as cli\ncli.leave_pandas_out()\ncli.load_compute_later()\n"
+    script += "from headwater.cli.app import run\n"
     script += "print(*sys.modules, file=sys.stderr)\n"
     for command in commands:
         script += f"run({command!r})\nprint(*sys.modules, file=sys.stderr)\n"
@@ -108,6 +109,16 @@ def test_no_command_loads_pandas_spark_or_pydantic() -> None:
     loaded = loaded_by(["topic", "list"], ["group", "lag"], ["consume", "orders", "-e"], ["tail", "orders", "-e"])
     unwanted = {"pandas", "pyspark", "pydantic", "rich.console"}
     assert {command: unwanted & modules for command, modules in loaded.items() if unwanted & modules} == {}
+    assert {"asyncio", "ssl", "httpx", "pyarrow._compute"} & loaded["topic list"] == set()
+    assert len(loaded["topic list"]) < 450, "it takes a millisecond for each module"
+
+
+@pytest.mark.process
+def test_a_module_that_is_loaded_late_has_its_functions() -> None:
+    script = "import headwater.cli as cli\ncli.load_compute_later()\nimport pyarrow.compute as pc\n"
+    script += "assert not hasattr(pc, 'no_such_function')\nprint(pc.max([1, 3, 2]), pc.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("3 pyarrow.compute\n", "")
 
 
 def words_of(application: typer.Typer) -> set[str]:
