@@ -15,6 +15,7 @@ from headwater.home import absolute_address
 from headwater.http import registry, rows, streams
 from headwater.http.guard import Guard
 from headwater.http.problems import PREFIX, PROBLEM_SCHEMA, PROBLEMS, handle
+from headwater.http.route_table import RouteTable
 from headwater.http.router import router
 from headwater.services.audit import Audit
 from headwater.services.groups import Members
@@ -91,7 +92,9 @@ def application(
     handle(app)
     app.include_router(_health(service))
     app.include_router(router(Metrics, service), responses=PROBLEMS)
-    for routes in _routers(service):
+    routers = _routers(service)
+    app.router.routes.insert(0, RouteTable(PREFIX, routers))
+    for routes in routers:
         app.include_router(routes, prefix=PREFIX, responses=PROBLEMS)
     app.include_router(registry.router(service), responses=registry.ERRORS)
     for add in mount:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from headwater.errors import ArgumentInvalid
+from headwater.http.route_table import ServiceRouter
 from headwater.log.remote.wire import ARROW, table_to_bytes
 from headwater.services.callers import Caller
 from headwater.services.host import Host
@@ -63,9 +64,9 @@ async def _disconnected(request: Request) -> None:
 
 
 # Any: arguments of FastAPI's router.
-def router(kind: type[Service], host: Host, *, ignore_unknown: bool = False, **settings: Any) -> APIRouter:
+def router(kind: type[Service], host: Host, *, ignore_unknown: bool = False, **settings: Any) -> ServiceRouter:
     """The routes of a service. Paths with fewer parameters come first, so that `/a/list` is not taken for `/a/{name}`."""
-    routes = APIRouter(tags=[kind.__module__.rpartition(".")[2].replace("_", " ")], **settings)
+    routes = ServiceRouter(tags=[kind.__module__.rpartition(".")[2].replace("_", " ")], **settings)
     served = [item for item in kind.routes().items() if item[1].method != LOCAL_ONLY]
     for name, route in sorted(served, key=lambda item: (item[1].path.count("{"), item[1].path)):
         routes.add_api_route(
@@ -100,9 +101,12 @@ def _endpoint(
             texts[ARROW_PARAMETER] = ARROW in request.headers.get("accept", "")
         if ignore_unknown:
             body, texts = ({one: some[one] for one in some if one in known} for some in (body, texts))
-        call = functools.partial(
-            getattr(service_of(kind, host, request), route.served_by or name), **route.arguments(body, texts)
-        )
+        service, arguments = service_of(kind, host, request), route.arguments(body, texts)
+        if route.at_hand:
+            found = getattr(service, route.at_hand)(**arguments)
+            if found is not None:
+                return _response(request, route, found)
+        call = functools.partial(getattr(service, route.served_by or name), **arguments)
         if inspect.iscoroutinefunction(call.func):
             answers = await while_connected(request, call())
             return _response(request, route, answers[0]) if answers else Response(status_code=CLIENT_CLOSED)

@@ -88,6 +88,7 @@ class Route:
     function: Callable[..., Any]
     media: str = JSON
     served_by: str = ""
+    at_hand: str = ""
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -220,6 +221,7 @@ def route(
     status: int = 200,
     media: str = JSON,
     served_by: str = "",
+    at_hand: str = "",
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Declare a method of a service as a route.
 
@@ -230,6 +232,8 @@ def route(
 
     A method with another `media` type than JSON answers with text, and one that answers with bytes is sent as it is.
     `served_by` is a coroutine of the service that the server calls instead, with the same arguments; it calls the method.
+    `at_hand` is a method that the server calls first, in its event loop: it answers without waiting for anything, or
+    returns None. It checks the scope itself.
     """
 
     def declare(function: Callable[P, T]) -> Callable[P, T]:
@@ -242,6 +246,7 @@ def route(
             function=function,
             media=media,
             served_by=served_by,
+            at_hand=at_hand,
         )
         signature = inspect.signature(function)
 

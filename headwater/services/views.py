@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.apps.errors import RunnerNotFound
@@ -145,19 +144,24 @@ class Views(Service):
             yield views
 
     # Any, here and below: values of any type, as JSON.
-    @route("POST", "/views/{view}/get", scope="read:{view}", audited=False)
-    async def get(self, view: str, key: dict[str, Any], options: ReadOptions = DEFAULTS) -> Table:
+    @route("POST", "/views/{view}/get", scope="read:{view}", audited=False, at_hand="get_at_hand")
+    def get(self, view: str, key: dict[str, Any], options: ReadOptions = DEFAULTS) -> Table:
         """Look a row up by its key; null if there is none."""
         from headwater.views.wire import unpacked
 
         self._check_reveal(view, options)
-        values, runner, found = unpacked(key) or {}, self.runner(options.app), None
-        if runner is not None and not options.at_least:
-            # A row in memory is read here: a thread would take longer than the look-up.
-            found = runner.keeper.view(view).glance(values)
-        if found is None:
-            found = await self.host.run(partial(self._look_up, view, values, options), waits=bool(options.at_least))
-        return Table(self._revealed(found, options), is_row=True)
+        return Table(self._revealed(self._look_up(view, unpacked(key) or {}, options), options), is_row=True)
+
+    def get_at_hand(self, view: str, key: dict[str, Any], options: ReadOptions = DEFAULTS) -> Table | None:
+        """Look up a row of which this process has the place in memory: a thread would take longer than the look-up."""
+        from headwater.views.wire import unpacked
+
+        self.caller.require("read", view)
+        runner = self.runner(options.app)
+        if runner is None or options.at_least or options.reveal:
+            return None
+        found = runner.keeper.view(view).glance(unpacked(key) or {})
+        return None if found is None else Table(found, is_row=True)
 
     def _look_up(self, view: str, key: Mapping[str, Any], options: ReadOptions) -> pa.Table:
         if (runner := self.runner(options.app)) is not None:
