@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,6 +46,8 @@ class Projection:
     schema: pa.Schema
     names: tuple[str, ...]
     output: pa.Schema
+    #: How frames of the topic are projected, by schema version and flags; all decoders of this projection share it.
+    layouts: dict[tuple[int, int], _Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def of(topic: Topic, columns: Sequence[str] | None) -> Projection:
@@ -102,7 +104,6 @@ class Decoder:
         self._schema_of = schema_of
         self._partition = partition
         self._projection = projection
-        self._layouts: dict[tuple[int, int], _Layout] = {}
 
     def batch(self, header: Header, payload: pa.Buffer, *, start: int, stop: int | None) -> Batch | None:
         """The rows of a frame with offsets in [start, stop); None if there are none."""
@@ -133,10 +134,11 @@ class Decoder:
 
     def _layout(self, header: Header) -> _Layout:
         key = (header.schema_version, header.flags)
-        layout = self._layouts.get(key)
+        layouts = self._projection.layouts
+        layout = layouts.get(key)
         if layout is None:
             written = payload_schema(self._schema_of(header.schema_version), header.flags)
-            layout = self._layouts[key] = _Layout.of(written, self._projection)
+            layout = layouts[key] = _Layout.of(written, self._projection)
         return layout
 
     def punctuation(self, header: Header) -> Batch:

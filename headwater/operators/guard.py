@@ -368,7 +368,8 @@ class Sorting:
             return {}
         if self.contract.event_time.scope == "input":
             return {"": {"": (int(at_us[good].max()), self.processing_us)}}
-        return source_progress(pa.Table.from_batches([rows.filter(pa.array(good))]), self.contract, self.processing_us)
+        followed = rows if good.all() else rows.filter(pa.array(good))
+        return source_progress(pa.Table.from_batches([followed]), self.contract, self.processing_us)
 
     def _divert(self, side: str, rows: pa.RecordBatch, chosen: Bools, more: str, values: Ints | None) -> None:
         count = int(chosen.sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -57,7 +58,7 @@ class ViewSpec:
         """The name of the table that holds this version."""
         return f"{self.name}@{self.version}"
 
-    @property
+    @cached_property
     def key_schema(self) -> pa.Schema:
         return pa.schema([self.schema.field(column) for column in self.key])
 

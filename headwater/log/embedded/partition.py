@@ -323,8 +323,11 @@ class Partition:
         """The size of the segment that a roll has created at `tail`; None if there is none."""
         if tail.offset == tail.segment:
             return None
+        path = f"{self._folder_name}/{tail.offset:020d}.log"
+        if not os.access(path, os.F_OK):  # nearly always: an exception would take four times as long
+            return None
         try:
-            return os.stat(f"{self._folder_name}/{tail.offset:020d}.log").st_size
+            return os.stat(path).st_size
         except FileNotFoundError:
             return None
 

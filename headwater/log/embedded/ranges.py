@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.decoder import Decoder, Projection
+from headwater.log.decoder import Decoder
 from headwater.log.embedded.partition import Partition
 from headwater.log.embedded.partition_reader import (
     LISTINGS_MAX,
@@ -37,7 +37,7 @@ def read_range(
     """See `Log.read_range`."""
     where = handle.partition(partition)
     check_range(where, start, where.start(), where.visible().offset)
-    decoder = Decoder(handle.current, handle.schema_of, partition, Projection.of(handle.current(), columns))
+    decoder = Decoder(handle.current, handle.schema_of, partition, handle.projection(columns))
     if punctuations is not None:
         last = punctuations[1] if start == stop else None
         for header in punctuations_at(handle, partition, start)[punctuations[0] : last]:

@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import ArgumentInvalid, NotFound, UsageError
 from headwater.filelock import FileLock
+from headwater.log.decoder import Projection
 from headwater.log.embedded.files import dump_checked, load_checked, replace_file
 from headwater.log.embedded.memory_folder import check_memory_folder, link_to_topic, memory_folder, remove_orphans_once
 from headwater.log.embedded.partition import LogContext, Partition
@@ -27,6 +29,7 @@ FORMAT = 1
 T = TypeVar("T")
 #: After a reboot, which loses its rows, a topic in memory begins so many offsets later: no offset is used twice.
 OFFSETS_PER_BOOT = 2**40
+PROJECTIONS_MAX = 16
 
 
 class Recent(Generic[T]):
@@ -68,6 +71,7 @@ class TopicHandle:
         self.state = self._open_state()
         self._changes = self.state.counters()[0]
         self._turn = 0
+        self._projections: dict[tuple[str, ...] | None, tuple[Topic, Projection]] = {}
 
     def next_turn(self) -> int:
         """The next number for rows without a key: they take turns among the partitions."""
@@ -125,6 +129,17 @@ class TopicHandle:
 
     def partitions(self) -> list[Partition]:
         return [self.partition(number) for number in range(self.current().partitions)]
+
+    def projection(self, columns: Sequence[str] | None) -> Projection:
+        """The projection to some columns. It is kept for the next read: making it takes as long as reading a row."""
+        topic, names = self.current(), None if columns is None else tuple(columns)
+        made_for, projection = self._projections.get(names, (None, None))
+        if projection is None or made_for is not topic:
+            projection = Projection.of(topic, columns)
+            if len(self._projections) >= PROJECTIONS_MAX:
+                self._projections.clear()
+            self._projections[names] = (topic, projection)
+        return projection
 
     def archive(self, number: int) -> Path:
         """The folder to which retention moves the segments of a partition, if the topic is archived."""
