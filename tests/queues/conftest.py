@@ -46,7 +46,7 @@ class Server:
         own, shared = self.host.log, self.host._shared
         self.host.log, self.host._shared = log, {}
         connection = Connection("http://127.0.0.1:8080")
-        connection._client = self.client  # type: ignore[assignment]  # what of it is used
+        connection._client = self.client  # what of it is used
         try:
             yield connection
         finally:

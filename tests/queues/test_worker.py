@@ -96,7 +96,7 @@ def test_a_worker_goes_on_when_its_server_was_away(
             def close(self) -> None:
                 pass
 
-        connection._client = Flaky()  # type: ignore[assignment]  # what of it is used
+        connection._client = Flaky()  # what of it is used
         with RemoteLog(connection.address, connection=connection) as remote:
             done: list[int] = []
             work = remote.worker("jobs")(lambda message: done.append(message.body))

@@ -77,7 +77,7 @@ def services_of(
         def of(*scopes: str) -> Services:
             connection = Connection("http://127.0.0.1:8080")
             token = tokens.create(f"ada{len(tokens.list())}", scopes or ("admin:*",))
-            connection._client = InProcess(client, token)  # type: ignore[assignment]  # what of it is used
+            connection._client = InProcess(client, token)  # what of it is used
             return remote_services(connection)
 
         yield of

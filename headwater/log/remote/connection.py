@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 import uuid
@@ -45,23 +46,42 @@ class Connection:
         self.address = address.rstrip("/")
         self._seconds_max = seconds_max
         self._attempts_max = attempts_max or ATTEMPTS_MAX
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Certificates are loaded only for https, since that takes longer than most calls. Redirects are not followed.
-        self._client = httpx.Client(
-            base_url=self.address,
-            headers=headers,
-            timeout=seconds_max,
-            trust_env=not _is_loopback(self.address),  # a proxy cannot reach this machine's loopback
-            verify=False if self.address.lower().startswith("http:") else _trusted(certificates),
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
-        )
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._certificates = certificates
+        # Any: a client of httpx or, for a server of this machine, one with the same method `request`.
+        self._client: Any = None
+        if _is_loopback(self.address) and not self._is_encrypted:
+            from headwater.log.remote.loopback import LoopbackClient
+
+            self._client = LoopbackClient(self.address, headers=self._headers)
+        else:
+            self._client = self._http
         self.closed = False
         #: The id of the server that keeps receipts of appends; empty if it keeps none, None if not known yet.
         self._server: str | None = None
 
+    @property
+    def _is_encrypted(self) -> bool:
+        return not self.address.lower().startswith("http:")
+
+    # Any: a library that is imported on demand.
+    @functools.cached_property
+    def _http(self) -> Any:
+        # Certificates are loaded only for https, since that takes longer than most calls. Redirects are not followed.
+        return self._httpx.Client(
+            base_url=self.address,
+            headers=self._headers,
+            timeout=self._seconds_max,
+            trust_env=not _is_loopback(self.address),  # a proxy cannot reach this machine's loopback
+            verify=_trusted(self._certificates) if self._is_encrypted else False,
+            limits=self._httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0),
+        )
+
     def close(self) -> None:
         self.closed = True
         self._client.close()
+        if "_http" in self.__dict__:
+            self._http.close()
 
     # Any: JSON, and the response of a library that is imported on demand; here and below.
     def get(self, path: str, **parameters: Any) -> Any:
@@ -158,7 +178,7 @@ class Connection:
     def stream(self, path: str, *, silence_seconds_max: float = ANSWER_SECONDS_MAX, **settings: Any) -> Iterator[Any]:
         """Follow a stream of events while the block runs. Network errors are raised as they are."""
         timeout = self._httpx.Timeout(self._seconds_max, read=silence_seconds_max)
-        with self._client.stream("GET", PREFIX + path, timeout=timeout, **settings) as response:
+        with self._http.stream("GET", PREFIX + path, timeout=timeout, **settings) as response:
             if response.is_error:
                 response.read()
                 raise error_from_json(response.status_code, _json(response), address=self.address)
