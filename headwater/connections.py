@@ -1,6 +1,6 @@
-"""Connections: waiting for bytes; and those of uvicorn with a deadline for the head of each request and a bound on their number.
+"""Connections: waiting for bytes; and those of uvicorn with one send for each answer, a deadline for the head of each request and a bound on their number.
 
-Uvicorn itself has neither of these two: clients that connect and say nothing could take all files that a process may open, and then the process
+Uvicorn itself has no such deadline and no such bound: clients that connect and say nothing could take all files that a process may open, and then the process
 answers no other client, and cannot open a file of its log either.
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import resource
 import select
+from typing import Any
 from typing import Protocol as Interface
 
 #: Files that a process needs besides its connections: those of a log, at most.
 OTHER_FILES = 512
+#: Larger pieces of an answer are sent by themselves.
+JOINED_BYTES_MAX = 64 * 1024
 
 
 class HasFile(Interface):
@@ -44,6 +47,48 @@ def connections_allowed(wanted: int) -> int:
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - OTHER_FILES))
 
 
+class JoinedWrites:
+    """A transport that sends what one turn of the event loop writes as one piece: the head of an answer and its body.
+
+    Otherwise the head alone wakes the client, which takes the core from the server and then has to wait for the rest.
+    """
+
+    # Any, here and below: a transport of asyncio or of uvloop, and what its other methods take and return.
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if len(data) > JOINED_BYTES_MAX:  # joining would copy it
+            self._send()
+            self._transport.write(data)
+            return
+        if not self._pieces:
+            self._loop.call_soon(self._send)
+        self._pieces.append(data)
+
+    def write_eof(self) -> None:
+        self._send()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._pieces = []
+        self._transport.abort()
+
+    def _send(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        if pieces:
+            self._transport.write(b"".join(pieces))
+
+
 def bounded_protocol(*, head_seconds: float, connections_max: int | None = None) -> type[asyncio.Protocol]:
     """The HTTP protocol with a deadline for the head of a request: connections that exceed it are closed.
 
@@ -56,7 +101,7 @@ def bounded_protocol(*, head_seconds: float, connections_max: int | None = None)
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
+            super().connection_made(JoinedWrites(transport, self.loop))
             if connections_max is not None and len(self.connections) > connections_max:
                 self.transport.abort()
                 return
