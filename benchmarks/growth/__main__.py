@@ -1,6 +1,6 @@
 """`python -m benchmarks.growth`: whether a query costs more the longer it runs and the more it holds.
 
-make bench NAME=growth ARGS="--only week --docs"              draw the picture of the documentation, too
+make bench NAME=growth ARGS="--only week --docs"              draw the picture of the documentation, too; also for `events`
 make bench NAME=growth ARGS="--only week --batches 10000"     a shorter time than a week
 """
 
@@ -22,4 +22,8 @@ if __name__ == "__main__":
     parser.add_argument("--docs", action="store_true")
     parser.add_argument("--batches", type=int, default=BATCHES)
     own, rest = parser.parse_known_args()
-    main("growth", PARTS | {"week": partial(week, docs=own.docs, batches=own.batches)}, rest)
+    main(
+        "growth",
+        PARTS | {"events": partial(events, docs=own.docs), "week": partial(week, docs=own.docs, batches=own.batches)},
+        rest,
+    )

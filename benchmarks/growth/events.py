@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.growth import page
 from benchmarks.harness import Bar, Bench, Result, shown
 from benchmarks.spark.keyed_state import fill
 from benchmarks.spark.workbench import Workbench, tree_cpu_seconds, workbench
@@ -47,7 +49,7 @@ class Cost:
         return self.cpu_seconds / self.rows * 1e6
 
 
-def events(bench: Bench) -> list[Result]:
+def events(bench: Bench, *, docs: bool = False) -> list[Result]:
     """Counts and sums of 100,000 users in windows of ten seconds, after 1, 3, 10 and 30 million events of one run."""
     bench_spark = workbench(bench)
     sizes = [1_000_000, 3_000_000, 10_000_000, 30_000_000] if not bench.quick else [10_000, 20_000]
@@ -58,8 +60,24 @@ def events(bench: Bench) -> list[Result]:
         fill(folder / "log", "events", rows=sizes[-1] + WARM_BATCHES * rows_max, users=users)
         run = costs(bench_spark, folder / "log", windows, rows_max)
     begun = run[WARM_BATCHES - 1]
+    steps = per_step(run[WARM_BATCHES - 1 :])
+    page.BUILD.mkdir(exist_ok=True)
+    (page.BUILD / "growth-events.json").write_text(json.dumps(steps), encoding="utf-8")
+    if docs:
+        bench.say(f"wrote {page.draw_costs(steps)}")
     found = [run[WARM_BATCHES - 1 + size // rows_max].minus(begun) for size in sizes]
     return [result for cost in found[1:] for result in results("events", cost, found[0], cost.rows, "events")]
+
+
+def per_step(run: list[Cost]) -> list[dict[str, float]]:
+    """What an event has cost in each of some thirty parts of a run."""
+    size = max(1, (len(run) - 1) // 30)
+    found = []
+    for place in range(size, len(run), size):
+        cost = run[place].minus(run[place - size])
+        events = run[place].rows - run[0].rows
+        found.append({"events": events, "us": cost.us_per_row, "cpu_us": cost.cpu_us_per_row})
+    return found
 
 
 def keys(bench: Bench) -> list[Result]:

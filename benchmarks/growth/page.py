@@ -1,14 +1,17 @@
-"""The picture of a run of many batches, for the documentation."""
+"""The pictures of runs of many batches and of many events, for the documentation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.growth.samples import Sample
 from benchmarks.picture import Panel, drawn
 
-PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "growth.svg"
+ROOT = Path(__file__).resolve().parents[2]
+PICTURE = ROOT / "docs" / "images" / "growth.svg"
+COSTS_PICTURE = PICTURE.with_name("growth-events.svg")
+BUILD = ROOT / "build"
 
 
 def draw(windows: Sequence[Sample], totals: Sequence[Sample], *, path: Path = PICTURE, times: bool = True) -> Path:
@@ -32,4 +35,14 @@ def draw(windows: Sequence[Sample], totals: Sequence[Sample], *, path: Path = PI
     path.write_text(
         drawn(samples, panels, title=title, axis="batches", tick=lambda batches: f"{batches:,.0f}"), encoding="utf-8"
     )
+    return path
+
+
+def draw_costs(steps: Sequence[Mapping[str, float]], *, path: Path = COSTS_PICTURE) -> Path:
+    """Draw what an event has cost along a run."""
+    panel = Panel(title="an event, µs", lines={"cpu_us": "of CPU, all processes", "us": "by the clock"})
+    title = f"Cost of an event over {steps[-1]['events']:,.0f} events"
+    millions = "{:,.0f} M".format
+    picture = drawn(steps, [panel], title=title, axis="events", tick=lambda events: millions(events / 1e6))
+    path.write_text(picture, encoding="utf-8")
     return path

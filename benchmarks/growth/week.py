@@ -31,7 +31,6 @@ SAMPLES = 200
 ROWS = 100
 BATCH_US = 1_000_000
 LATE_US = 3_600_000_000
-BUILD = Path(__file__).resolve().parents[2] / "build"
 SCHEMA = pa.schema(
     {
         "user": pa.int64(),
@@ -53,8 +52,8 @@ def week(bench: Bench, *, docs: bool = False, batches: int = BATCHES) -> list[Re
         memory = Path("/dev/shm")
         with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else bench.folder) as folder:
             found[name] = run(bench, contract, Path(folder), users=users, batches=batches)
-    BUILD.mkdir(exist_ok=True)
-    (BUILD / "growth.json").write_text(json.dumps(found), encoding="utf-8")
+    page.BUILD.mkdir(exist_ok=True)
+    (page.BUILD / "growth.json").write_text(json.dumps(found), encoding="utf-8")
     if docs:
         bench.say(f"wrote {page.draw(found['windows'], found['totals'])}")
     return [result for name, samples in found.items() for result in compared(f"week.{name}", samples)]
