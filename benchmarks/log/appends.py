@@ -43,7 +43,7 @@ def append_os(bench: Bench) -> list[Result]:
         _result(
             "append.os", samples, "redis", notes, bars=[Bar(figure="value", least=10e6), Bar(figure="ratio", least=3)]
         ),
-        _result("append.os.nats", samples, "nats", notes, bars=[Bar(figure="ratio", least=5)]),
+        _result("append.os.nats", samples, "nats", notes, bars=[Bar(figure="ratio", least=2)]),
         _result("append.os.processes", samples, "redis", notes, subject="two processes"),
         _result("append.os.processes.nats", samples, "nats", notes, subject="two processes"),
     ]

@@ -81,7 +81,7 @@ def start_cli(bench: Bench) -> list[Result]:
                     name=name,
                     value=statistics.median(known) if known else None,
                     unit="s",
-                    bars=[Bar(figure="value", most=0.5)],
+                    bars=[Bar(figure="value", most=0.4)],
                     note="" if known else "skipped: the command is not there",
                 )
             )
