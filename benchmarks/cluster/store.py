@@ -17,7 +17,7 @@ from benchmarks.harness import Bench, Result, run_child
 from benchmarks.peer_servers import seaweedfs
 from benchmarks.s3a import s3a_jars
 from benchmarks.spark.workbench import CORES
-from headwater.spark.object_checkpoints import DEFAULT, SETTING
+from headwater.spark.checkpoint_files import DEFAULT, SETTING
 
 BATCHES = 20
 DISK = "both on disk"

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,12 +18,15 @@ import headwater.log as hwlog
 from benchmarks.harness import Bar, Bench, Result, percentile
 from benchmarks.spark.workbench import Workbench, workbench
 from headwater.config import Durability
+from headwater.spark.topic_query import TopicQuery
+from headwater.spark.topic_sink import TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+#: Starts a query into the topic `out`: its rows, the log, its checkpoint and its trigger.
+Start = Callable[["DataFrame", Path | str, Path, str], "StreamingQuery"]
 SCHEMA = {"created_ns": "int64", "text": "string", "at": "timestamp"}
 ROWS_PER_SECOND = 1_000
 #: A producer that lingers so long appends ten rows at a time.
@@ -56,17 +59,22 @@ def map_(bench: Bench) -> list[Result]:
     """Topic → map → topic at 1,000 rows a second, beside a query without a topic, a worker or a sink: Spark's floor."""
     bench_spark = workbench(bench)
     seconds, warm_up = bench.size(45, 3), bench.size(WARM_UP_BATCHES, 3)
-    found: dict[Durability, Latency] = {}
-    durabilities: tuple[Durability, ...] = ("os", "fsync")
-    for durability in durabilities:
-        with bench.scratch(f"map-{durability}") as folder:
-            bench.say(f"map: {seconds} s with durability {durability}")
+    found: dict[str, Latency] = {}
+    kinds: tuple[tuple[str, Durability, Start], ...] = (
+        ("map", "os", as_app),
+        ("map.fsync", "fsync", as_app),
+        ("map.format", "os", by_format),
+    )
+    for name, durability, start in kinds:
+        with bench.scratch(name) as folder:
+            bench.say(f"{name}: {seconds} s")
             create_topics(folder / "log", durability)
-            found[durability] = measure(bench_spark, folder / "log", seconds=seconds, warm_up=warm_up)
+            found[name] = measure(bench_spark, folder / "log", seconds=seconds, warm_up=warm_up, start=start)
     floor = bare_query(bench_spark, batches=bench.size(FLOOR_BATCHES, 10))
     return [
-        result("map", found["os"], bars=bars()),
-        result("map.fsync", found["fsync"], note="both topics sync each append and commit"),
+        result("map", found["map"], bars=bars(), note="written as an app writes its topics"),
+        result("map.fsync", found["map.fsync"], note="both topics sync each append and commit"),
+        result("map.format", found["map.format"], note="`writeStream.format('headwater')`"),
         Result(
             name="map.floor",
             value=floor["triggerExecution"],
@@ -91,11 +99,12 @@ def measure(
     warm_up: int,
     trigger: str = "0 seconds",
     checkpoint: Path | None = None,
+    start: Start | None = None,
 ) -> Latency:
     """Run the query while one process appends and another watches, after `warm_up` batches that are not counted."""
     rows = bench_spark.topic(log, "in").selectExpr("created_ns", "upper(text) AS text")
-    writer = to_topic(rows, log).trigger(processingTime=trigger)
-    with _running(writer, checkpoint or bench_spark.checkpoint()) as query:
+    query = (start or as_app)(rows, log, checkpoint or bench_spark.checkpoint(), trigger)
+    with _running(query):
         known = _warm(query, log, batches=warm_up)
         lasting = seconds + LEAD_IN_SECONDS
         watcher = child("watch", log, "out", known, round(lasting * ROWS_PER_SECOND))
@@ -122,14 +131,21 @@ def _warm(query: StreamingQuery, log: Path | str, *, batches: int) -> int:
         return opened.end_offsets("out")[0]
 
 
-def to_topic(rows: DataFrame, log: Path | str) -> DataStreamWriter:
-    return rows.writeStream.format("headwater").option("log", str(log)).option("topic", "out")
+def as_app(rows: DataFrame, log: Path | str, checkpoint: Path, trigger: str) -> StreamingQuery:
+    topic = TopicQuery(sink=TopicSink(log=log, topic="out"), checkpoint=str(checkpoint))
+    return topic.start(rows, lambda writer: writer.trigger(processingTime=trigger))
+
+
+def by_format(rows: DataFrame, log: Path | str, checkpoint: Path, trigger: str) -> StreamingQuery:
+    writer = rows.writeStream.format("headwater").option("log", str(log)).option("topic", "out")
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=trigger).start()
 
 
 def bare_query(bench_spark: Workbench, *, batches: int) -> Mapping[str, float]:
     """The phases of a batch that has nothing to do: rows made in the JVM, to nowhere."""
     rows: DataFrame = bench_spark.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
-    with _running(rows.writeStream.format("noop"), bench_spark.checkpoint()) as query:
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(bench_spark.checkpoint()))
+    with _running(writer.start()) as query:
         while (query.lastProgress or {"batchId": 0})["batchId"] < 2 * batches:
             time.sleep(0.05)
         return _phases(list(query.recentProgress)[-batches:])
@@ -145,8 +161,7 @@ def result(name: str, found: Latency, **more: Any) -> Result:
 
 
 @contextmanager
-def _running(writer: DataStreamWriter, checkpoint: Path) -> Iterator[StreamingQuery]:
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
+def _running(query: StreamingQuery) -> Iterator[StreamingQuery]:
     try:
         yield query
     finally:

@@ -41,7 +41,7 @@ TRIGGER = "2 seconds"
 CONF = {
     "spark.sql.shuffle.partitions": 1,
     "spark.scheduler.mode": "FIFO",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 app = hw.App(APP, log="./data", conf=CONF)

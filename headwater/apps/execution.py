@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,23 @@ from headwater.apps.interactive_query import Parts, combined_parts
 from headwater.apps.plan import QueryPlan
 from headwater.engine.columns import EVENT_TIMER
 from headwater.engine.errors import StateMissing
+from headwater.engine.micro_batch import MicroBatch
 from headwater.engine.open_logs import shared_log
 from headwater.engine.state_maintenance import rows_of
 from headwater.engine.window_step import START
+from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
 from headwater.operators import SideOutputs
 from headwater.sinks import Fanout, TopicSink
+from headwater.spark import topic_query
 from headwater.spark.batch_offsets import driver_batch
+from headwater.spark.topic_query import TopicQuery
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 #: How long a stop waits for the current batch; a batch that is not finished by then is repeated at the next start.
 STOP_SECONDS_MAX = 60.0
@@ -75,18 +81,23 @@ class Output:
     answering: Parts | None = None
     written: Callable[[], None] = field(default=lambda: None)
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+    def begin(self, batch: MicroBatch) -> None:  # noqa: ARG002 - the form of all that is called around a batch
         self.gate.enter()
         reach("app.batch")
-        query, topic = self.planned.query, self.planned.version.topic
-        several = topic is not None and bool(query.sinks)
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch in `foreachBatch`, as a query with sinks does."""
+        batch = driver_batch(rows.sparkSession)
+        if batch is None or batch.number != batch_id:
+            raise ArgumentInvalid(name="batch_id", value=batch_id, expected="a call by `writeStream.foreachBatch`")
+        self.begin(batch)
+        query, sink = self.planned.query, self.topic_sink()
+        several = sink is not None and bool(query.sinks)
         if several:
             rows = rows.persist()
         try:
-            if topic is not None:
-                TopicSink(log=self.log, topic=topic, extra_parts=combined_parts(*self._sides(), self.answering))(
-                    rows, batch_id
-                )
+            if sink is not None:
+                sink(rows, batch_id)
                 reach("app.topic_written")
             if query.sinks:
                 told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
@@ -95,15 +106,22 @@ class Output:
         finally:
             if several:
                 rows.unpersist()
-        self._post_rejected(rows)
-        self.written()
+        self.end(batch)
 
-    def _post_rejected(self, rows: DataFrame) -> None:
+    def end_of_topic(self, batch: MicroBatch) -> None:
+        """Finish a batch of a query without sinks, whose rows are in its topic."""
+        reach("app.topic_written")
+        self.end(batch)
+
+    def topic_sink(self) -> TopicSink | None:
+        topic = self.planned.version.topic
+        if topic is None:
+            return None
+        return TopicSink(log=self.log, topic=topic, extra_parts=combined_parts(*self._sides(), self.answering))
+
+    def end(self, batch: MicroBatch) -> None:
         """Write rows that operators could not use to the dead-letter topic of their input."""
-        if not self.planned.operators or self._is_trial:
-            return
-        batch = driver_batch(rows.sparkSession)
-        if batch is not None:
+        if self.planned.operators and not self._is_trial:
             post_rejected(
                 shared_log(self.log),
                 state=self.state,
@@ -112,6 +130,7 @@ class Output:
                 query=self.planned.query.name,
                 batch=batch,
             )
+        self.written()
 
     @property
     def _is_trial(self) -> bool:
@@ -223,19 +242,27 @@ def _started(planned: QueryPlan, output: Output, checkpoint: Path, *, available_
     if query.mode is None and query.kind == "view":
         modes = ["update", "append"]
     for mode in modes:
-        writer = (
-            planned.rows.writeStream.outputMode(mode)
-            .foreachBatch(output)
-            .queryName(f"{query.name}-v{planned.version.number}")
-            .option("checkpointLocation", str(checkpoint))
-        )
-        if available_now:
-            writer = writer.trigger(availableNow=True)
-        elif query.trigger is not None:
-            writer = writer.trigger(processingTime=f"{parse_seconds(query.trigger)} seconds")
+        settings = partial(_with_settings, planned=planned, mode=mode, available_now=available_now)
+        sink = output.topic_sink()
         try:
-            return writer.start()
+            if sink is not None and not query.sinks and topic_query.is_possible(planned.rows.sparkSession):
+                topic = TopicQuery(sink=sink, checkpoint=str(checkpoint), begins=output.begin, ends=output.end_of_topic)
+                return topic.start(planned.rows, settings)
+            writer = settings(planned.rows.writeStream.foreachBatch(output))
+            return writer.option("checkpointLocation", str(checkpoint)).start()
         except AnalysisException:
             if mode == modes[-1]:
                 raise
     raise AssertionError("a query has at least one mode")
+
+
+def _with_settings(
+    writer: DataStreamWriter, *, planned: QueryPlan, mode: Mode, available_now: bool
+) -> DataStreamWriter:
+    query = planned.query
+    writer = writer.outputMode(mode).queryName(f"{query.name}-v{planned.version.number}")
+    if available_now:
+        return writer.trigger(availableNow=True)
+    if query.trigger is not None:
+        return writer.trigger(processingTime=f"{parse_seconds(query.trigger)} seconds")
+    return writer

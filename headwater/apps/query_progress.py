@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -57,10 +57,13 @@ class QueryProgress:
             self._status = replace(self._status, state=state, error=kept, restarts=restarts)
 
     def committed_batch(self) -> int | None:
-        """Return the number of the last committed batch, and record where the query began if that is not recorded yet."""
-        checkpoint = self._home.read_checkpoint(self._status.name, self._status.version)
-        self._has_beginning = self._has_beginning or keep_beginning(checkpoint.folder)
-        return checkpoint.batch
+        """Return the number of the last committed batch."""
+        return self._home.read_checkpoint(self._status.name, self._status.version).batch
+
+    def keep_beginning(self) -> None:
+        """Record where the query began, if that is not recorded yet."""
+        if not self._has_beginning:
+            self._has_beginning = keep_beginning(self._home.checkpoint(self._status.name, self._status.version))
 
     # Any: a report is JSON.
     def update(self, report: Mapping[str, Any]) -> None:
@@ -154,30 +157,34 @@ def _native(report: Mapping[str, Any], name: str) -> int:
 
 
 # Any: what `addListener` wants is PySpark's own class.
-def listener(progress: Mapping[str, QueryProgress]) -> Any:
-    """Return a listener for Spark that updates the progress of each query, by the query's name, after each batch."""
-    return _Listener(progress)
+def listener(progress: Mapping[str, QueryProgress], *, ended: Callable[[], None]) -> Any:
+    """Return a listener for Spark that updates the progress of each query, by the query's name, after each batch.
+
+    It calls `ended` when a query has ended, for whatever reason.
+    """
+    return _Listener(_Events(progress, ended))
 
 
 class _Listener:
     """Stands in for PySpark's listener, which copies every report field by field: hundreds of calls into Java a batch."""
 
-    def __init__(self, progress: Mapping[str, QueryProgress]) -> None:
-        self._progress = progress
+    def __init__(self, events: _Events) -> None:
+        self._events = events
 
     @cached_property
     def _jlistener(self) -> Any:  # what PySpark hands to Java
         from pyspark import SparkContext
 
         java: Any = SparkContext._jvm
-        return java.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(_Events(self._progress))
+        return java.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self._events)
 
 
 class _Events:
     """The interface that Java calls."""
 
-    def __init__(self, progress: Mapping[str, QueryProgress]) -> None:
+    def __init__(self, progress: Mapping[str, QueryProgress], ended: Callable[[], None]) -> None:
         self._progress = progress
+        self._ended = ended
 
     # Any: an object of Java's, whose interface has these names.
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -186,10 +193,13 @@ class _Events:
         if progress is not None:
             progress.update(report)
 
+    def onQueryTerminated(self, _event: Any) -> None:  # noqa: N802
+        self._ended()
+
     def _ignore(self, _event: Any) -> None:
         pass
 
-    onQueryStarted = onQueryIdle = onQueryTerminated = _ignore  # noqa: N815
+    onQueryStarted = onQueryIdle = _ignore  # noqa: N815
 
     class Java:
         implements = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

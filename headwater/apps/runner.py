@@ -53,6 +53,8 @@ T = TypeVar("T")
 #: Serves an app while it runs.
 Served = Callable[..., contextlib.AbstractContextManager[Announced]]
 LOOK_SECONDS = 0.2
+#: The same while all queries run: the end of one of them, a request and a stop are told.
+STEADY_SECONDS = 1.0
 #: Between the end of the JVM's connections and that of its process.
 LOST_SECONDS_MAX = 2.0
 #: How long a caller waits: a switch to a trial brings two versions to one offset first.
@@ -328,7 +330,7 @@ class Runner:
                     self.app.name, master=self._master, state=self.home.state, conf={**_CONF, **self.app.conf}
                 )
                 require_java(base, "An app")
-                self._listener = listener(self._progress)
+                self._listener = listener(self._progress, ended=self._wake)
                 base.streams.addListener(self._listener)
                 self.spark = base
             return self.spark
@@ -386,7 +388,7 @@ class Runner:
         while not self._stop.is_set():
             try:
                 self._look_at_all()
-                self._run_requests()
+                self._run_requests(wait_seconds=self._look_seconds())
             except UNREACHABLE as error:
                 # Queries that fail meanwhile start again by themselves; nothing of theirs is lost.
                 logger.warning("app %s waits for its log: %s", self.app.name, error)
@@ -427,7 +429,14 @@ class Runner:
         self._requests.put((act, answer))
         return answer.result(ASK_SECONDS_MAX)
 
-    def _run_requests(self, *, wait_seconds: float = LOOK_SECONDS) -> None:
+    def _wake(self) -> None:
+        """Let the supervising thread look at the queries now."""
+        self._requests.put((lambda: None, Future()))
+
+    def _look_seconds(self) -> float:
+        return STEADY_SECONDS if all(one.is_steady for one in self.supervised.values()) else LOOK_SECONDS
+
+    def _run_requests(self, *, wait_seconds: float) -> None:
         with contextlib.suppress(queue.Empty):
             act, answer = self._requests.get(timeout=wait_seconds)
             try:
@@ -469,6 +478,7 @@ class Runner:
     def request_stop(self) -> None:
         """Request a stop between two batches; may be called from a signal handler."""
         self._stop.set()
+        self._wake()
 
     def _stop_queries(self) -> None:
         if is_lost(self.spark):  # its queries are gone with it

@@ -50,6 +50,13 @@ class SupervisedQuery:
         """The name under which Spark runs it."""
         return f"{self.query.name}-v{self.version.number}"
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether there is nothing to do for it until something happens: it works, or is not to run."""
+        if self.running is None:
+            return self.ended or not self.wanted
+        return not self.failures and not self.running.is_coming_up
+
     def look(self) -> None:
         """Check the query: start it if that is due, and record its end or failure."""
         if self.running is not None:
@@ -72,9 +79,9 @@ class SupervisedQuery:
 
     def _look_at(self, running: RunningQuery) -> None:
         if running.is_active:
-            batch = self.progress.committed_batch()
+            self.progress.keep_beginning()
             # A query that was started again works when it has committed a batch, or has found nothing to read.
-            if self.failures and (batch != self._batch or running.is_idle):
+            if self.failures and (self.progress.committed_batch() != self._batch or running.is_idle):
                 self.failures = 0
             self.progress.set_state(
                 "restarting" if self.failures else "starting" if running.is_coming_up else "running"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 #: Which classes the archive has; another word where `_use` does something else makes other archives.
-CLASSES = "classes=2"
+CLASSES = "classes=3"
 _PROGRAM = "import sys; from headwater.spark.archive_creation import create; create(sys.argv[1:])"
 
 
@@ -69,17 +69,22 @@ def create(arguments: list[str]) -> None:
 def _use(spark: SparkSession, place: Path) -> None:
     """Load the classes that most queries need: of Spark's own state, of Python's tasks, of a sink of ours, and of a restart."""
     from headwater.log import open as open_log
+    from headwater.spark.topic_query import TopicQuery, is_possible
     from headwater.spark.topic_sink import TopicSink
 
     rows = spark.readStream.format("headwater").load("rows")
     counted = rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("id").count()
     writer = counted.writeStream.outputMode("complete").format("memory").queryName("counted")
     _run(writer.option("checkpointLocation", str(place / "counted")))
-    shuffled = rows.selectExpr("id", "upper(id) AS text").repartition(2, "id")
     sink = TopicSink(log=place / "log", topic="written", create=True)
+    shuffled = rows.selectExpr("id", "upper(id) AS text", "int(id % 2) AS slot").repartitionById(2, "slot")
+    computed = shuffled.mapInArrow(lambda batches: batches, shuffled.schema)
     for _ in range(2):
-        writer = shuffled.writeStream.foreachBatch(sink).option("checkpointLocation", str(place / "written"))
+        writer = computed.writeStream.foreachBatch(sink).option("checkpointLocation", str(place / "written"))
         _run(writer)
+        if is_possible(spark):
+            query = TopicQuery(sink=sink, checkpoint=str(place / "query"))
+            query.start(computed, lambda writer: writer.trigger(availableNow=True)).awaitTermination()
         with open_log(place / "log") as log:
             log.append("rows", [{"id": 1}])
 

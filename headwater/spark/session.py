@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.home import absolute_address
 from headwater.optional import require_extras
-from headwater.spark import object_checkpoints
+from headwater.spark import checkpoint_files, java_classes
 from headwater.spark.cluster import cluster_settings, is_local, object_store_settings
 from headwater.spark.java_process import OPTIONS, environment, java_options, take_early
 
@@ -32,6 +32,9 @@ _RETAINED = {
 #: How many pieces of generated code are kept, compiled. Spark's own bound of a hundred is less than the queries of an app
 #: have: then each batch compiles again what another one has pushed out.
 _GENERATED_MAX = "2000"
+#: Spark takes a whole block for what it sends to the tasks of a stage, some 50 kB. Its own four megabytes are an array so large that
+#: Java's collector begins a cycle for each of them; and on one machine nothing is gained by large blocks.
+_BROADCAST_BLOCK = "128k"
 #: The loggers to which PySpark writes each error that it raises.
 _ERROR_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -126,7 +129,8 @@ def register(spark: SparkSession, *, state: str | Path, log: str | None = None) 
         spark.dataSource.register(source)
         return spark
     keep_resolved_names(spark.sparkContext._jvm)
-    object_checkpoints.guard_checkpoints(spark)
+    if java_classes.add_java_classes(spark):
+        checkpoint_files.use_checkpoint_files(spark)
     with _shared_environment(spark):
         spark.dataSource.register(source)
     return spark
@@ -169,13 +173,14 @@ def spark_settings(master: str, state: str | Path, log: str | Path | None, conf:
         "spark.sql.codegen.cache.maxEntries": _GENERATED_MAX,
         # Partition numbers carry meaning: state on disk belongs to them.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
-        object_checkpoints.SETTING: object_checkpoints.DEFAULT,
+        checkpoint_files.SETTING: checkpoint_files.DEFAULT,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if log is not None:
         settings[LOG] = absolute_address(log)
     if is_local(master):
+        settings["spark.broadcast.blockSize"] = _BROADCAST_BLOCK
         settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:

@@ -133,7 +133,7 @@ class TopicSink:
     def check(self, columns: pa.Schema) -> None:
         """Raise if the columns do not fit the topic; create the topic if `create` is set."""
         if not self.topics:  # what others make of the rows is known only when they have
-            self._target(self.topic).check(columns)
+            self.target().check(columns)
 
     def for_query(self, name: str, *, log: str | Path, state: str | Path) -> Self:  # noqa: ARG002
         """The same sink: it knows its log, and needs no more."""
@@ -144,7 +144,7 @@ class TopicSink:
         if batch is None or batch.number != batch_id:
             raise ArgumentInvalid(name="batch_id", value=batch_id, expected="a call by `writeStream.foreachBatch`")
         outputs = [(self._target(topic), select) for topic, select in self.topics.items()]
-        outputs = outputs or [(self._target(self.topic), None)]
+        outputs = outputs or [(self.target(), None)]
         log = outputs[0][0].open()
         if log.committed_sequence(batch.query) >= batch.number:
             _check_not_in_this_run(log.transaction_metadata(batch.query) or {}, batch)
@@ -158,6 +158,10 @@ class TopicSink:
         except BaseException:
             discard_batch(outputs[0][0], batch)
             raise
+
+    def target(self) -> Target:
+        """Where all rows go."""
+        return self._target(self.topic)
 
     def _target(self, topic: str | None) -> Target:
         return Target.of(log=self.log, topic=topic, create=self.create, key=self.key, partitions=self.partitions)
@@ -176,7 +180,7 @@ class TopicSink:
             if len(outputs) > 1:
                 rows.unpersist()
         if self.extra_parts is not None:
-            staged.append(_staged_by_driver(outputs[0][0], batch, self.extra_parts(batch)))
+            staged.append(staged_by_driver(outputs[0][0], batch, self.extra_parts(batch)))
         return staged
 
 
@@ -227,11 +231,12 @@ def _staged_by_tasks(target: Target, rows: DataFrame) -> list[Staged]:
     from pyspark.sql.types import StringType, StructType
 
     # As a value: a text would be parsed by the JVM in each batch.
-    answers = rows.mapInArrow(partial(_stage_in_task, target), StructType().add("staged", StringType())).collect()
+    answers = rows.mapInArrow(partial(stage_in_task, target), StructType().add("staged", StringType())).collect()
     return [Staged(answer.staged) for answer in answers]
 
 
-def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Stage the rows of a task of a micro-batch; the one row that comes out says what was staged."""
     freeze_modules()
     batch = current_batch()
     if batch is None:
@@ -240,7 +245,8 @@ def _stage_in_task(target: Target, rows: Iterator[pa.RecordBatch]) -> Iterator[p
     yield pa.record_batch([pa.array([staged], pa.string())], names=["staged"])
 
 
-def _staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:
+def staged_by_driver(target: Target, batch: MicroBatch, parts: Iterable[tuple[str, pa.RecordBatch]]) -> Staged:
+    """Stage rows that the driver adds to a micro-batch."""
     with target.open().stage(batch.query, sequence=batch.number, attempt=_attempt(batch.run, "driver")) as stage:
         for topic, rows in parts:
             stage.append(topic, rows)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import headwater
 from benchmarks.s3a import s3a_jars
-from headwater.spark.object_checkpoints import GUARDED, SETTING
+from headwater.spark.checkpoint_files import OURS, SETTING
 from tests.conditions import until
 
 FILES = 60
@@ -79,7 +79,7 @@ def main() -> None:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     spark = headwater.session("race", master="local[1]", log=home / "log", state=state, conf=conf)
-    assert spark.conf.get(SETTING) == GUARDED
+    assert spark.conf.get(SETTING) == OURS
     (home / f"ready-{name}").touch()
     tell(home, f"files-{name}", files(spark, name, f"{checkpoint}-files", moment(home, "go-files")))
     for race in range(races):
