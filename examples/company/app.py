@@ -28,7 +28,7 @@ from headwater.operators import (
 )
 
 from .database import TABLES
-from .topics import APP, INPUTS
+from .topics import APP, INPUTS, JAVA_OPTIONS
 
 #: Names the address of the company's database.
 DATABASE_VARIABLE = "COMPANY_DATABASE"
@@ -36,12 +36,11 @@ DATABASE_VARIABLE = "COMPANY_DATABASE"
 #: Many small queries share a laptop: each looks for rows every two seconds.
 TRIGGER = "2 seconds"
 #: Batches are small, so what a task costs anyway is most of the work: one partition each, and more queries keep up. Of
-#: tasks that wait, the oldest goes first: under Spark's fair order old ones may wait for ever where cores are few. Java's
-#: second compiler stays off: what it saves later, it takes now from thirteen queries that are about to start.
+#: tasks that wait, the oldest goes first: under Spark's fair order old ones may wait for ever where cores are few.
 CONF = {
     "spark.sql.shuffle.partitions": 1,
     "spark.scheduler.mode": "FIFO",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 
 app = hw.App(APP, log="./data", conf=CONF)

@@ -35,6 +35,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 #: Settings that the session brings with it. What begins otherwise may be needed by the JVM when it starts.
 _OF_SESSION = (
     "spark.app.",
+    "spark.broadcast.",
     "spark.driver.bindAddress",
     "spark.driver.host",
     "spark.hadoop.",
@@ -177,8 +178,11 @@ class EarlyJava:
 _early: EarlyJava | None = None
 
 
-def start_early(*, quiet: bool = True) -> None:
-    """Start the JVM of a session on this machine that will be asked for soon. A session that does not fit starts its own."""
+def start_early(given: str = "", *, quiet: bool = True) -> None:
+    """Start the JVM of a session on this machine that will be asked for soon; `given` are options of Java that it will have.
+
+    A session that does not fit starts its own.
+    """
     global _early
     if (
         _early is not None
@@ -186,7 +190,7 @@ def start_early(*, quiet: bool = True) -> None:
         or {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & set(os.environ)
     ):
         return
-    options = java_options("", quiet=quiet, archive=True)
+    options = java_options(given, quiet=quiet, archive=True)
     folder = Path(tempfile.mkdtemp(prefix="headwater-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     connection = folder / "connection"

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from company.app import CONF
+from company.topics import JAVA_OPTIONS
 
 from headwater.spark import java_process
 from headwater.spark.java_process import OPTIONS, EarlyJava, take_early
+from headwater.spark.session import spark_settings
 
 SETTINGS = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.app.name": "one", OPTIONS: "-Xss4m"}
 
@@ -85,3 +88,10 @@ def test_the_release_of_spark_is_read_without_importing_it() -> None:
     import pyspark
 
     assert java_process._version(java_process.spark_home()) == pyspark.__version__
+
+
+def test_an_app_takes_the_jvm_that_was_started_early() -> None:
+    """A setting of ours that the JVM had to know at its start would end each early JVM, and start another one."""
+    settings = spark_settings("local[2]", "/state", None, CONF)
+    assert settings.pop(OPTIONS) == JAVA_OPTIONS
+    assert [name for name in settings if not name.startswith(java_process._OF_SESSION)] == []

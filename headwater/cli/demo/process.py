@@ -219,7 +219,9 @@ def run(log: str, folder: Path, port: int) -> None:
 
     make_company_importable()
     os.environ["COMPANY_DATABASE"] = f"sqlite:///{database_of(folder)}"
-    start_early()
+    from company.topics import JAVA_OPTIONS
+
+    start_early(JAVA_OPTIONS)
     from company.app import app
 
     from headwater.apps.runner import Runner
