@@ -81,7 +81,6 @@ def test_its_settings_suit_streams_on_one_machine(spark: SparkSession) -> None:
     }
     assert {key: spark.conf.get(key) for key in wanted} == wanted
     assert "RocksDB" in str(spark.conf.get("spark.sql.streaming.stateStore.providerClass"))
-    assert "FileSystemBased" in str(spark.conf.get("spark.sql.streaming.checkpointFileManagerClass"))
 
 
 def test_what_nobody_can_look_at_is_not_kept(tmp_path: Path) -> None:
