@@ -19,7 +19,7 @@ from benchmarks.harness import Bar, Bench, Result, percentile
 from benchmarks.spark.workbench import Workbench, workbench
 from headwater.config import Durability
 from headwater.spark.topic_query import TopicQuery
-from headwater.spark.topic_sink import TopicSink
+from headwater.spark.topic_target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,7 +132,7 @@ def _warm(query: StreamingQuery, log: Path | str, *, batches: int) -> int:
 
 
 def as_app(rows: DataFrame, log: Path | str, checkpoint: Path, trigger: str) -> StreamingQuery:
-    topic = TopicQuery(sink=TopicSink(log=log, topic="out"), checkpoint=str(checkpoint))
+    topic = TopicQuery(target=Target.of(log=log, topic="out"), checkpoint=str(checkpoint))
     return topic.start(rows, lambda writer: writer.trigger(processingTime=trigger))
 
 

@@ -28,6 +28,7 @@ from headwater.sinks import Fanout, TopicSink
 from headwater.spark import topic_query
 from headwater.spark.batch_offsets import driver_batch
 from headwater.spark.topic_query import TopicQuery
+from headwater.spark.topic_target import Target
 from headwater.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -91,13 +92,13 @@ class Output:
         if batch is None or batch.number != batch_id:
             raise ArgumentInvalid(name="batch_id", value=batch_id, expected="a call by `writeStream.foreachBatch`")
         self.begin(batch)
-        query, sink = self.planned.query, self.topic_sink()
-        several = sink is not None and bool(query.sinks)
+        query, topic = self.planned.query, self.planned.version.topic
+        several = topic is not None and bool(query.sinks)
         if several:
             rows = rows.persist()
         try:
-            if sink is not None:
-                sink(rows, batch_id)
+            if topic is not None:
+                TopicSink(log=self.log, topic=topic, extra_parts=self._extra_parts())(rows, batch_id)
                 reach("app.topic_written")
             if query.sinks:
                 told = [sink.for_query(query.name, log=self.log, state=self.state) for sink in query.sinks]
@@ -113,11 +114,18 @@ class Output:
         reach("app.topic_written")
         self.end(batch)
 
-    def topic_sink(self) -> TopicSink | None:
-        topic = self.planned.version.topic
-        if topic is None:
-            return None
-        return TopicSink(log=self.log, topic=topic, extra_parts=combined_parts(*self._sides(), self.answering))
+    def topic_query(self, checkpoint: Path) -> TopicQuery:
+        """What writes the batches of a query without sinks."""
+        return TopicQuery(
+            target=Target.of(log=self.log, topic=self.planned.version.topic),
+            checkpoint=str(checkpoint),
+            extra_parts=self._extra_parts(),
+            begins=self.begin,
+            ends=self.end_of_topic,
+        )
+
+    def _extra_parts(self) -> Parts | None:
+        return combined_parts(*self._sides(), self.answering)
 
     def end(self, batch: MicroBatch) -> None:
         """Write rows that operators could not use to the dead-letter topic of their input."""
@@ -243,11 +251,9 @@ def _started(planned: QueryPlan, output: Output, checkpoint: Path, *, available_
         modes = ["update", "append"]
     for mode in modes:
         settings = partial(_with_settings, planned=planned, mode=mode, available_now=available_now)
-        sink = output.topic_sink()
         try:
-            if sink is not None and not query.sinks and topic_query.is_possible(planned.rows.sparkSession):
-                topic = TopicQuery(sink=sink, checkpoint=str(checkpoint), begins=output.begin, ends=output.end_of_topic)
-                return topic.start(planned.rows, settings)
+            if not query.sinks and topic_query.is_possible(planned.rows.sparkSession):
+                return output.topic_query(checkpoint).start(planned.rows, settings)
             writer = settings(planned.rows.writeStream.foreachBatch(output))
             return writer.option("checkpointLocation", str(checkpoint)).start()
         except AnalysisException:

@@ -71,6 +71,7 @@ def _use(spark: SparkSession, place: Path) -> None:
     from headwater.log import open as open_log
     from headwater.spark.topic_query import TopicQuery, is_possible
     from headwater.spark.topic_sink import TopicSink
+    from headwater.spark.topic_target import Target
 
     rows = spark.readStream.format("headwater").load("rows")
     counted = rows.mapInArrow(lambda batches: batches, rows.schema).groupBy("id").count()
@@ -83,7 +84,7 @@ def _use(spark: SparkSession, place: Path) -> None:
         writer = computed.writeStream.foreachBatch(sink).option("checkpointLocation", str(place / "written"))
         _run(writer)
         if is_possible(spark):
-            query = TopicQuery(sink=sink, checkpoint=str(place / "query"))
+            query = TopicQuery(target=Target.of(log=place / "log", topic="written"), checkpoint=str(place / "query"))
             query.start(computed, lambda writer: writer.trigger(availableNow=True)).awaitTermination()
         with open_log(place / "log") as log:
             log.append("rows", [{"id": 1}])

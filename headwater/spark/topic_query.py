@@ -19,7 +19,8 @@ from headwater.log import Staged
 from headwater.spark import java_classes
 from headwater.spark.batch_offsets import source_offsets
 from headwater.spark.source.columns import arrow_schema
-from headwater.spark.topic_sink import TopicSink, commit_batch, discard_batch, stage_in_task, staged_by_driver
+from headwater.spark.topic_sink import ExtraParts, commit_batch, discard_batch, stage_in_task, staged_by_driver
+from headwater.spark.topic_target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,8 +39,10 @@ def is_possible(spark: SparkSession) -> bool:
 class TopicQuery:
     """Writes the rows of a streaming query into a topic; `begins` and `ends` are called around each micro-batch, in the driver."""
 
-    sink: TopicSink
+    target: Target
     checkpoint: str
+    #: Rows that were computed elsewhere for the same micro-batch.
+    extra_parts: ExtraParts | None = None
     begins: Callable[[MicroBatch], None] = field(default=lambda _: None)
     ends: Callable[[MicroBatch], None] = field(default=lambda _: None)
 
@@ -49,8 +52,7 @@ class TopicQuery:
         from pyspark.sql.types import StringType, StructType
 
         spark = rows.sparkSession
-        target = self.sink.target()
-        staged = map_in_arrow(rows, partial(stage_in_task, target), StructType().add("staged", StringType()))
+        staged = map_in_arrow(rows, partial(stage_in_task, self.target), StructType().add("staged", StringType()))
         context = spark.sparkContext
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # it has no types
         java: Any = context._jvm  # py4j objects have no types
@@ -69,7 +71,7 @@ class _Driver:
     def __init__(self, query: TopicQuery, columns: Any) -> None:  # Any: a schema of Arrow, which has no types
         self._query = query
         self._columns = columns
-        self._target = query.sink.target()
+        self._target = query.target
         #: The micro-batch that an earlier run has committed, while it is repeated.
         self._committed: int | None = None
 
@@ -92,8 +94,8 @@ class _Driver:
 
     def _commit(self, batch: MicroBatch, staged: list[Staged]) -> None:
         if self._committed != batch.number:
-            if self._query.sink.extra_parts is not None:
-                staged.append(staged_by_driver(self._target, batch, self._query.sink.extra_parts(batch)))
+            if self._query.extra_parts is not None:
+                staged.append(staged_by_driver(self._target, batch, self._query.extra_parts(batch)))
             commit_batch(self._target, batch, staged, source_offsets(self._query.checkpoint, batch.number))
         self._query.ends(batch)
 

@@ -133,7 +133,7 @@ class TopicSink:
     def check(self, columns: pa.Schema) -> None:
         """Raise if the columns do not fit the topic; create the topic if `create` is set."""
         if not self.topics:  # what others make of the rows is known only when they have
-            self.target().check(columns)
+            self._target(self.topic).check(columns)
 
     def for_query(self, name: str, *, log: str | Path, state: str | Path) -> Self:  # noqa: ARG002
         """The same sink: it knows its log, and needs no more."""
@@ -144,7 +144,7 @@ class TopicSink:
         if batch is None or batch.number != batch_id:
             raise ArgumentInvalid(name="batch_id", value=batch_id, expected="a call by `writeStream.foreachBatch`")
         outputs = [(self._target(topic), select) for topic, select in self.topics.items()]
-        outputs = outputs or [(self.target(), None)]
+        outputs = outputs or [(self._target(self.topic), None)]
         log = outputs[0][0].open()
         if log.committed_sequence(batch.query) >= batch.number:
             _check_not_in_this_run(log.transaction_metadata(batch.query) or {}, batch)
@@ -158,10 +158,6 @@ class TopicSink:
         except BaseException:
             discard_batch(outputs[0][0], batch)
             raise
-
-    def target(self) -> Target:
-        """Where all rows go."""
-        return self._target(self.topic)
 
     def _target(self, topic: str | None) -> Target:
         return Target.of(log=self.log, topic=topic, create=self.create, key=self.key, partitions=self.partitions)
