@@ -136,6 +136,11 @@ class Aggregate(ABC):
         """Which of Arrow's grouped functions gives each column of the partial result, where there is one for each."""
         return None
 
+    def lift_unsorted(self, values: pa.Array, numbers: Int64s, count: int) -> Columns | None:
+        """The partial result of each of `count` groups, of rows in any order, where `numbers` says which group each row
+        is of; None where rows of a group must stand together."""
+        return None
+
     def refuse(self, kind: pa.DataType, expected: str) -> AggregateInvalid:
         return AggregateInvalid(aggregate=self.called, argument=str(self.of), kind=str(kind), expected=expected)
 

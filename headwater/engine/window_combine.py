@@ -36,8 +36,13 @@ POSITION = ("_partition", "_offset")
 #: on alone has its own offset there.
 CHUNK = "_offset"
 _AT = "_at_us"
+_NUMBER = "_number"
+#: Arrow's function that counts rows.
+_ALL = "count_all"
 #: So many rows are combined at a time: partial results of a larger batch are merged behind the shuffle.
 ROWS_MAX = 1_000_000
+#: Of aggregates by their names: which of Arrow's grouped functions gives each column of the partial result.
+Functions = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -111,33 +116,65 @@ class Combine:
     def _partials(self, table: pa.Table) -> dict[str, Any]:
         times = np.asarray(micros(table.column(self.time_column)).combine_chunks())
         slices = self.spans.slices(times)
-        found = self._hashed(table, times, slices)
-        return self._sorted(table, times, slices) if found is None else found
+        hashed = {name: one.hashed(self.computation.kinds[name]) for name, one in self.computation.compute.items()}
+        functions = {name: one for name, one in hashed.items() if one is not None}
+        if not self._may_wrap(table, functions):
+            if len(functions) == len(hashed):
+                return self._hashed(table, times, slices, functions)
+            found = self._numbered(table, times, slices, functions)
+            if found is not None:
+                return found
+        return self._sorted(table, times, slices)
 
-    def _hashed(self, table: pa.Table, times: Int64s, slices: Int64s) -> dict[str, Any] | None:
+    def _hashed(self, table: pa.Table, times: Int64s, slices: Int64s, functions: Functions) -> dict[str, Any]:
         """By Arrow's own grouping, where each aggregate is one that Arrow has: twice as fast, for nothing is sorted."""
-        wanted = {name: one.hashed(self._kind(name)) for name, one in self.computation.compute.items()}
-        if any(one is None for one in wanted.values()) or self._may_wrap(table):
-            return None
         columns = {name: table.column(name) for name in self.keys}
-        columns |= {column: table.column(column) for column in set(self.arguments.values())}
-        grouped = pa.table({**columns, SLICE: slices, _AT: times})
-        functions = {
-            (self.arguments.get(name, ""), one) for name, parts in wanted.items() for one in (parts or {}).values()
-        }
-        asked = [(_AT, "max"), ([], "count_all"), *sorted(one for one in functions if one[1] != "count_all")]
-        done = grouped.group_by([*self.keys, SLICE], use_threads=False).aggregate(asked).combine_chunks()
+        done = self._grouped(table, {**columns, SLICE: slices}, functions, times)
         result: dict[str, Any] = {name: done.column(name) for name in (*self.keys, SLICE)}
-        result |= {
-            self.time_column: done.column(f"{_AT}_max"),
-            ROWS: done.column("count_all"),
-            "_partition": table.column("_partition")[0],
-        }
-        for name, parts in wanted.items():
-            for part, function in (parts or {}).items():
-                title = "count_all" if function == "count_all" else f"{self.arguments[name]}_{function}"
-                kind = self.computation.partials.field(f"{name}{SEPARATOR}{part}").type
-                result[f"{name}{SEPARATOR}{part}"] = _filled(done.column(title), kind)
+        result |= {self.time_column: done.column(f"{_AT}_max"), ROWS: done.column(_ALL)}
+        return result | self._parts(done, functions) | {"_partition": table.column("_partition")[0]}
+
+    def _numbered(self, table: pa.Table, times: Int64s, slices: Int64s, functions: Functions) -> dict[str, Any] | None:
+        """By the number of the group of each row: aggregates that Arrow has not, and that take rows in any order."""
+        codes = pc.dictionary_encode(pa.array(group_codes([table.column(name) for name in self.keys], slices)))
+        numbers, count = np.asarray(codes.indices).astype(np.int64), len(codes.dictionary)
+        result: dict[str, Any] = {}
+        for name, one in self.computation.compute.items():
+            if name not in functions:
+                values = table.column(self.arguments[name]) if name in self.arguments else pa.nulls(table.num_rows)
+                lifted = one.lift_unsorted(_whole(values), numbers, count)
+                if lifted is None:
+                    return None
+                result |= {f"{name}{SEPARATOR}{part}": column for part, column in lifted.items()}
+        if functions:
+            done = self._grouped(table, {_NUMBER: numbers}, functions, times)
+            result |= self._parts(done.sort_by(_NUMBER), functions)
+        latest = np.full(count, times.min())
+        np.maximum.at(latest, numbers, times)
+        firsts = np.empty(count, np.int64)
+        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+        result |= {name: table.column(name).take(pa.array(firsts)) for name in self.keys}
+        result |= {self.time_column: pa.array(latest), SLICE: pa.array(slices[firsts])}
+        return result | {ROWS: pa.array(np.bincount(numbers)), "_partition": table.column("_partition")[0]}
+
+    def _grouped(self, table: pa.Table, by: dict[str, Any], functions: Functions, times: Int64s) -> pa.Table:
+        """What Arrow's functions give for each group, with its latest time and how many rows it has."""
+        wanted = {(self.arguments.get(name, ""), one) for name, parts in functions.items() for one in parts.values()}
+        columns = {column: table.column(column) for column, function in wanted if function != _ALL}
+        asked = [(_AT, "max"), ([], _ALL), *sorted(one for one in wanted if one[1] != _ALL)]
+        grouped = pa.table({**columns, **by, _AT: times}).group_by([*by], use_threads=False)
+        return grouped.aggregate(asked).combine_chunks()
+
+    def _parts(self, done: pa.Table, functions: Functions) -> dict[str, Any]:
+        """The columns of partial results, of those that Arrow's functions have given."""
+        result = {}
+        for name, parts in functions.items():
+            for part, function in parts.items():
+                column = done.column(_ALL if function == _ALL else f"{self.arguments[name]}_{function}")
+                if function == "sum" and column.null_count:  # a sum of nothing is zero among partial results
+                    column = pc.fill_null(column, pa.scalar(0, column.type))
+                title = f"{name}{SEPARATOR}{part}"
+                result[title] = column.cast(self.computation.partials.field(title).type)
         return result
 
     def _sorted(self, table: pa.Table, times: Int64s, slices: Int64s) -> dict[str, Any]:
@@ -196,12 +233,9 @@ class Combine:
             table = table if name in table.column_names else table.append_column(name, column)
         return table
 
-    def _kind(self, name: str) -> pa.DataType:
-        return self.computation.kinds[name]
-
-    def _may_wrap(self, table: pa.Table) -> bool:
+    def _may_wrap(self, table: pa.Table, functions: Functions) -> bool:
         """Whether a sum of whole numbers might exceed 64 bits, which Arrow would not notice."""
-        for name in set(self.arguments.values()):
+        for name in {self.arguments[name] for name, parts in functions.items() if "sum" in parts.values()}:
             column = table.column(name)
             if pa.types.is_integer(column.type):
                 bounds = pc.min_max(column).as_py()
@@ -211,11 +245,8 @@ class Combine:
         return False
 
 
-def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A sum of nothing is zero among partial results; least and greatest stay null."""
-    if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        column = pc.fill_null(column, pa.scalar(0, column.type))
-    return column.cast(kind)
+def _whole(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
@@ -228,7 +259,7 @@ def group_codes(keys: list[pa.ChunkedArray], slices: Int64s) -> Int64s:
     codes = np.asarray(in_turn.indices).astype(np.int64)
     width = len(in_turn.dictionary)
     for key in keys:
-        encoded = pc.dictionary_encode(key).combine_chunks()
+        encoded = _whole(pc.dictionary_encode(key))
         encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
         codes = codes + np.asarray(encoded.indices).astype(np.int64) * width
         width *= max(1, len(encoded.dictionary))

@@ -32,8 +32,12 @@ from tests.operators.registry.windows import ORDERS
 from tests.operators.stream_runs import Stream
 from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbered, table
 
-#: Aggregates that Arrow's own grouping has, and some that need the rows in their order.
-COMPUTES: list[Mapping[str, Aggregate]] = [{"total": agg.sum("amount"), "n": agg.count()}, COMPUTE]
+#: Aggregates that Arrow's own grouping has, some that take rows in any order, and some that need them in theirs.
+COMPUTES: list[Mapping[str, Aggregate]] = [
+    {"total": agg.sum("amount"), "n": agg.count(), "least": agg.min("amount")},
+    {"most": agg.max_n("amount", 2), "different": agg.approx_count_distinct("amount"), "total": agg.sum("amount")},
+    COMPUTE,
+]
 NEEDED = ["user", "at", "amount", "_partition", "_offset"]
 
 

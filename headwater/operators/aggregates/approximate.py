@@ -81,6 +81,14 @@ class Sketched(Approximate):
     def lift(self, values: pa.Array, order: Order, groups: Groups) -> Columns:
         return {"sketch": self.kernel.lift(*present(values, groups), groups.count)}
 
+    def lift_unsorted(self, values: pa.Array, numbers: Int64s, count: int) -> Columns | None:
+        kernel = self.kernel
+        if not isinstance(kernel, Hll):
+            return None
+        if values.null_count:
+            numbers, values = numbers[np.asarray(values.is_valid())], values.drop_null()
+        return {"sketch": kernel.lift(values, numbers, count)}
+
     def merge(self, partials: Columns, groups: Groups) -> Columns:
         return {"sketch": self.kernel.merge(partials["sketch"], groups.numbers(), groups.count)}
 

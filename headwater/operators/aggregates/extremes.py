@@ -45,6 +45,19 @@ class _Extremes(Aggregate):
             values = values.drop_null()
         return self._lists(values, numbers, groups.count)
 
+    def lift_unsorted(self, values: pa.Array, numbers: Int64s, count: int) -> Columns | None:
+        if values.null_count:
+            numbers, values = numbers[np.asarray(values.is_valid())], values.drop_null()
+        if not pa.types.is_signed_integer(values.type):
+            return None
+        places = self._places(values).astype(np.int64)
+        found = _least(places, numbers, count, self.n)
+        if found is None:
+            return None
+        kept, offsets = found
+        numbers_kept = ~kept if self.greatest else kept
+        return {"values": pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers_kept).cast(values.type))}
+
     def merge(self, partials: Columns, groups: Groups) -> Columns:
         lists = partials["values"]
         sizes = np.asarray(pc.list_value_length(lists))
@@ -74,6 +87,24 @@ class _Extremes(Aggregate):
             places = np.asarray(pc.rank(values, sort_keys="ascending", tiebreaker="min")).astype(np.int64)
         # Not the negative, which the least whole number has none of.
         return ~places if self.greatest else places
+
+
+def _least(places: Int64s, numbers: Int64s, count: int, n: int) -> tuple[Int64s, npt.NDArray[np.int32]] | None:
+    """The n least places of each of `count` groups in their order, and where those of each group begin; None where a
+    group and a place do not fit into one whole number.
+
+    NumPy sorts plain numbers several times as fast as it finds the order of rows.
+    """
+    lowest, highest = (int(places.min()), int(places.max())) if len(places) else (0, 0)
+    bits = (highest - lowest).bit_length()
+    if bits + count.bit_length() > 63:
+        return None
+    both = np.sort(numbers << bits | places - lowest)
+    starts = np.searchsorted(both, np.arange(count + 1) << bits)
+    sizes = np.minimum(np.diff(starts), n)
+    offsets = np.append(0, np.cumsum(sizes))
+    rows = np.arange(offsets[-1]) + np.repeat(starts[:-1] - offsets[:-1], sizes)
+    return (both[rows] & (1 << bits) - 1) + lowest, offsets.astype(np.int32)
 
 
 def _candidates(places: npt.NDArray[np.signedinteger], numbers: Int64s, n: int) -> Int64s:

@@ -43,6 +43,11 @@ class _Extreme(Aggregate):
         found = table.group_by("group", use_threads=False).aggregate([("value", self.which)])
         return {"value": found.column(f"value_{self.which}").combine_chunks().cast(kind)}
 
+    def hashed(self, kind: pa.DataType) -> Mapping[str, str] | None:
+        # Not of fractions: Arrow leaves NaN out.
+        is_plain = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return {"value": self.which} if is_plain else None
+
     def merge(self, partials: Columns, groups: Groups) -> Columns:
         nothing = np.empty(0, np.int64)
         return self.lift(partials["value"], Order(nothing, nothing), groups)

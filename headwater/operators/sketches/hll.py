@@ -202,11 +202,8 @@ def _coupons_max(sizes: Int64s) -> Int64s:
 def _greatest(rows: Int64s, coupons: Int64s, count: int, lg_k: int) -> Bytes:
     """The registers of `count` rows, from coupons of which `rows` says to which row each belongs."""
     cells = rows * 2**lg_k + (coupons & 2**lg_k - 1)
-    values = (coupons >> ADDRESS_BITS & 63).astype(np.uint8)
-    # Later writes win: so the greatest value of a register comes last.
-    order = np.argsort(values, kind="stable")
     found = np.zeros(count * 2**lg_k, np.uint8)
-    found[cells[order]] = values[order]
+    np.maximum.at(found, cells, (coupons >> ADDRESS_BITS & 63).astype(np.uint8))
     return found.reshape(count, 2**lg_k)
 
 
