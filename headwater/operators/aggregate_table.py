@@ -1,13 +1,14 @@
 """`AggregateTable`: aggregates over a table that changes, kept up to date.
 
-There are two ways to aggregate a table whose rows come and go: retract rows from results (`RetractStep`), or compute them again
-from the rows that are there (`RecomputeStep`).
+There are two ways to aggregate a table whose rows come and go: add rows to results and retract them (`MergeStep`), or compute
+them again from the rows that are there (`RecomputeStep`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,7 @@ from headwater.engine.table_input import (
     timed,
     version_column,
 )
-from headwater.engine.table_read import as_table
+from headwater.engine.table_read import TOMBSTONE, as_table
 from headwater.errors import ArgumentInvalid
 from headwater.operators.aggregates.approximate import Approximate
 from headwater.operators.aggregates.numbers import steady
@@ -79,8 +80,8 @@ class AggregateTable:
     has none. Aggregates over this output, and over theirs, work alike.
 
     `count`, `sum`, `mean`, `count_distinct`, `percentile` and `top_k` retract a row at the cost of a row; state is
-    one row per group. With any other among them, the arguments of all rows are kept, and a group that changes is computed
-    again. With `emit=Suppress(…)` the changes of a group are held back for a time, or until there are so many, and emitted as one
+    one row per group; so it is for `min`, `max` and the like over a plain stream, which retracts nothing. With any other among
+    them, the arguments of all rows are kept, and a group that changes is computed again. With `emit=Suppress(…)` the changes of a group are held back for a time, or until there are so many, and emitted as one
     correction. With `key`, the last row of each key is kept as well. `order_by` is the column by whose order first, last and
     collect_list go. With `time`, a column of event time, each result has it, too: the latest time of the changes that made the
     result. Operators that go by event time can follow.
@@ -156,7 +157,9 @@ class AggregateTable:
                 partitions=self.partitions,
             )
             made, timed = follow(made, timed=None if versions is not None else timed).drop(*keys), None
-        results = apply(self.contract, made, timed=timed, partitions=self.partitions if names_of(self.by) else 1)
+        appends = not keys and versions is None and not {OP, TOMBSTONE} & {*frame.columns}
+        contract = partial(self.contract, appends=appends)
+        results = apply(contract, made, timed=timed, partitions=self.partitions if names_of(self.by) else 1)
         if not isinstance(self.emit, Suppress):
             return results
         held = HeldChanges(
@@ -188,12 +191,13 @@ class AggregateTable:
         made = (column.alias(name) for name, column in columns.items())
         return rows.select(*made, does, *places(rows), *version_column(rows, versions))
 
-    def contract(self, rows: pa.Schema) -> Contract:
+    def contract(self, rows: pa.Schema, *, appends: bool = False) -> Contract:
+        """What the operator does; if the input `appends`, no row is retracted."""
         plain = Computation.over(self.compute, rows)
         computation = Computation(steady(plain.compute, plain.kinds), plain.kinds)
         step = (
-            RetractStep(self.called, computation, self.emit_of_batch, self._time_field(rows))
-            if computation.invertible
+            MergeStep(self.called, computation, self.emit_of_batch, self._time_field(rows))
+            if computation.invertible or (appends and not plain.ordered)
             else RecomputeStep(self.called, plain, self.emit_of_batch, rows, self._time_field(rows))
         )
         times = {} if self._time is None else timed(replace(self._time, column=CHANGED_AT))
@@ -216,8 +220,9 @@ class AggregateTable:
 
 
 @dataclass(frozen=True)
-class RetractStep:
-    """For aggregates that can retract a row: state is one row per group, and a change costs the same in a large group."""
+class MergeStep:
+    """For aggregates that can retract a row, and where none is retracted: state is one row per group, and a change costs the
+    same in a large group."""
 
     operator: str
     computation: Computation

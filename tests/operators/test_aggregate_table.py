@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +123,22 @@ def test_aggregates_of_aggregates_follow(batches: Batches, emit: Any, compute: M
     call = {"most": "max", "mean": "avg"}[name]
     wanted = by_sql(batches, f"SELECT {call}(n) FROM (SELECT count(*) n FROM sales GROUP BY shop) HAVING count(*) > 0")
     assert same(found, wanted)
+
+
+@costly(3)
+@given(batches=sales(), emit=EMITS, replay=st.integers(0, 4))
+def test_rows_that_are_only_added_need_not_be_kept(batches: Batches, emit: Any, replay: int) -> None:
+    compute = {"least": agg.min("amount"), "three": agg.max_n("amount", 3), "mean": agg.mean("amount")}
+    operator = AggregateTable(by="shop", compute=compute, emit=emit)
+    added = [[(key, rest) for key, rest in batch if rest is not None] for batch in batches]
+    rows = [
+        with_arguments(one, compute, by="shop").drop_columns(["id", "amount", "day"])
+        for one in topic(added, SALES, keys=1)
+    ]
+    ours, kept = (
+        streamed(partial(operator.contract, appends=appends), rows, replay=replay) for appends in (True, False)
+    )
+    assert [one.to_pylist() for one in ours] == [one.to_pylist() for one in kept]
 
 
 def changelog(*rows: tuple[str, str, float | None]) -> pa.Table:
