@@ -34,7 +34,7 @@ from tests.operators.test_windows import COMPUTE, SECOND, Row, arrivals, numbere
 
 #: Aggregates that Arrow's own grouping has, some that take rows in any order, and some that need them in theirs.
 COMPUTES: list[Mapping[str, Aggregate]] = [
-    {"total": agg.sum("amount"), "n": agg.count(), "least": agg.min("amount")},
+    {"total": agg.sum("amount"), "n": agg.count(), "least": agg.min("amount"), "mean": agg.mean("amount")},
     {"most": agg.max_n("amount", 2), "different": agg.approx_count_distinct("amount"), "total": agg.sum("amount")},
     COMPUTE,
 ]

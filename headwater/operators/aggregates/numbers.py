@@ -141,6 +141,10 @@ class Mean(Invertible):
     def merge(self, partials: Columns, groups: Groups) -> Columns:
         return {name: pa.array(summed(np.asarray(column), groups)) for name, column in partials.items()}
 
+    def hashed(self, kind: pa.DataType) -> Mapping[str, str] | None:
+        # Not of fractions, whose sum depends on the order in which they are added.
+        return {"sum": "sum", "count": "count"} if pa.types.is_integer(kind) else None
+
     def finish(self, partials: Columns) -> pa.Array:
         counts = np.asarray(partials["count"])
         return nulled(np.asarray(partials["sum"]) / np.maximum(counts, 1), counts, pa.float64())
