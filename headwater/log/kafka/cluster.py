@@ -13,6 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -20,7 +21,6 @@ from typing import Any, TypeVar
 from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -35,11 +35,16 @@ from headwater.config import Config
 from headwater.errors import Closed, HeadwaterError, NotFound
 from headwater.log.errors import BrokerUnreachable, OffsetExpired, RowTooLarge
 from headwater.log.kafka.address import Address, client_settings
+from headwater.log.kafka.administration import Administration
 from headwater.log.kafka.delivery import Place
+from headwater.log.kafka.error_codes import AGAIN, CREDENTIALS, DENIED, NO_TOPIC, PASSING, UNREACHABLE
 from headwater.log.kafka.errors import AccessDenied, BrokerRefused, CredentialsRefused
+from headwater.log.kafka.group_clients import GroupClients
 from headwater.log.kafka.values.port import Incoming
 
+K = TypeVar("K")
 T = TypeVar("T")
+R = TypeVar("R")
 #: Positions that are asked for by name.
 EARLIEST, LATEST, NEWEST = OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp()
 #: The group that consumers name who only read; nothing is ever committed for it.
@@ -65,71 +70,11 @@ FETCH = {
 READ_WAIT_MS, WATCH_WAIT_MS = 10, 500
 CONSUMERS_KEPT_MAX = 4
 
-_UNREACHABLE = {
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError._WAIT_COORD,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-}
-_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
-_DENIED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
-}
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-#: The leader of a partition is being chosen, or has just been.
-_MOVED = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError._NOENT,  # no leader is known
-}
-#: A transaction is ending, or the coordinator is being chosen.
-_UNSTABLE = {
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
-#: A question is asked again after these: a broker that is lost is found again, or another one answers.
-_AGAIN = {
-    *_MOVED,
-    *_UNSTABLE,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
-}
-#: So long a client waits for one broker, which may be gone, before it looks which ones there are.
-ATTEMPT_SECONDS_MAX = 3.0
+#: So long a question first waits for an answer; each time that none came, twice as long.
+ATTEMPT_SECONDS = 2.0
+#: So often a change that waits for the controller looks which brokers there are.
 LOOK_SECONDS = 0.5
 _AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.002, 0.1
-#: Another producer with the same transactional id has begun.
-FENCED = {
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_TXN_STATE,
-    KafkaError.INVALID_PRODUCER_ID_MAPPING,
-}
 
 
 class Reading:
@@ -142,12 +87,20 @@ class Reading:
     def assign(self, positions: Mapping[tuple[str, int], int], cluster: Cluster) -> None:
         """Begin at an offset in each partition. A client that must look up a leader by itself does so seconds later."""
         for topic in {topic for topic, _ in positions.keys() - self._known}:
-            look = partial(self.client.list_topics, topic=topic, timeout=cluster.attempt_seconds_max)
-            cluster.ask(look, name=cluster.address.name(topic) or topic)
+            self.look(topic, cluster)
         self._known |= positions.keys()
         places = [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
         with cluster.errors(what="a read"):
             self.client.assign(places)
+
+    def look(self, topic: str, cluster: Cluster) -> bool:
+        """Look up who leads the partitions of a topic now; return whether there is such a topic."""
+
+        def question(seconds: float) -> bool:
+            found = self.client.list_topics(topic=topic, timeout=seconds).topics.get(topic)
+            return found is not None and (found.error is None or found.error.code() not in NO_TOPIC)
+
+        return cluster.ask(question, name=cluster.address.name(topic) or topic)
 
 
 class Cluster:
@@ -156,7 +109,6 @@ class Cluster:
     def __init__(self, address: Address, config: Config) -> None:
         self.address = address
         self.seconds_max = config.kafka_seconds_max
-        self.attempt_seconds_max = min(self.seconds_max, ATTEMPT_SECONDS_MAX)
         # Any: librdkafka's settings are texts, numbers and functions.
         self.settings: dict[str, Any] = client_settings(address, config)
         self.closed = False
@@ -165,7 +117,9 @@ class Cluster:
 
     def _forget(self) -> None:
         self._pid = os.getpid()
-        self._admin: AdminClient | None = None
+        settings: dict[str, Any] = {**self.settings, "error_cb": self.hear}
+        self._administration = Administration(partial(AdminClient, settings))
+        self._groups = GroupClients(self.new_consumer)
         self._producer: Producer | None = None
         self._idle: dict[int, list[Reading]] = {}
         self._heard: KafkaError | None = None
@@ -184,18 +138,20 @@ class Cluster:
 
     def hear(self, error: KafkaError) -> None:
         """Keep what a client says between calls: only there it tells that it was refused, not merely unanswered."""
-        if error.code() in _CREDENTIALS or self._heard is None or self._heard.code() not in _CREDENTIALS:
+        if error.code() in CREDENTIALS or self._heard is None or self._heard.code() not in CREDENTIALS:
             self._heard = error
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
     def admin(self) -> AdminClient:
+        """The client for changes. Questions go through `ask_admin`, which replaces it when it is not answered."""
         self._check()
-        with self._lock:
-            if self._admin is None:
-                settings: dict[str, Any] = {**self.settings, "error_cb": self.hear}
-                self._admin = AdminClient(settings)
-            return self._admin
+        return self._administration.client
+
+    def group_client(self, group: str) -> AbstractContextManager[Consumer]:
+        """Lend a consumer that asks for the offsets of a group of Kafka, or commits them."""
+        self._check()
+        return self._groups.lend(group)
 
     # Any: librdkafka's settings.
     def new_producer(self, **settings: Any) -> Producer:
@@ -213,7 +169,7 @@ class Cluster:
         }
         producer = Producer({**self.settings, **usual, "error_cb": self.hear, **settings})
         # A client that knows its brokers gets its id at once: one that does not tries again after half a second.
-        self.ask(lambda: producer.list_topics(timeout=self.attempt_seconds_max), what="a producer")
+        self.ask(lambda seconds: producer.list_topics(timeout=seconds), what="a producer")
         return producer
 
     def producer(self) -> Producer:
@@ -272,6 +228,7 @@ class Cluster:
                 return
             for reading in [reading for idle in self._idle.values() for reading in idle]:
                 reading.client.close()
+            self._groups.close()
             if self._producer is not None:
                 self._producer.flush(5.0)
             self._forget()
@@ -279,29 +236,52 @@ class Cluster:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def answer(self, future: Future[T], *, what: str = "", name: str = "") -> T:
-        """The result of a request, or its error as ours."""
-        try:
-            return future.result(timeout=self.seconds_max + 5)
-        except KafkaException as error:
-            raise self.translated(error.args[0], what=what, name=name) from error
-        except TimeoutError as error:
-            raise self.unreachable() from error
+        """The result of a change, or its error as ours. It is asked for once, and waits for the controller of now."""
+        deadline = time.monotonic() + self.seconds_max
+        with self.errors(what=what, name=name):
+            while True:
+                try:
+                    return future.result(timeout=LOOK_SECONDS)
+                except TimeoutError as error:
+                    if time.monotonic() > deadline:
+                        raise self.unreachable() from error
+                    with contextlib.suppress(KafkaException):
+                        self.admin().list_topics(timeout=1.0)
 
-    def ask(self, question: Callable[[], T], *, what: str = "", name: str = "") -> T:
-        """The answer to a question that changes nothing: it is asked again, up to the deadline, while brokers change."""
-        deadline, pause = time.monotonic() + self.seconds_max, _AGAIN_SECONDS
+    def ask(self, question: Callable[[float], T], *, what: str = "", name: str = "") -> T:
+        """The answer to a question that changes nothing: it is asked again, up to the deadline, while brokers change.
+
+        The question is told for how many seconds it may wait; if nothing came, it may wait longer the next time.
+        """
+        deadline, pause, wait = time.monotonic() + self.seconds_max, _AGAIN_SECONDS, ATTEMPT_SECONDS
         while True:
             try:
-                return question()
-            except TimeoutError as error:
-                raise self.unreachable() from error
+                return question(min(wait, max(deadline - time.monotonic(), _AGAIN_SECONDS_MAX)))
             except KafkaException as error:
-                found = self.translated(error.args[0], what=what, name=name)
-                passes = error.args[0].code() in _AGAIN and not isinstance(found, CredentialsRefused)
+                code, found = error.args[0].code(), self.translated(error.args[0], what=what, name=name)
+                passes = code in AGAIN and not isinstance(found, CredentialsRefused)
                 if not passes or time.monotonic() > deadline:
                     raise found from error
+                if code == KafkaError._TIMED_OUT:
+                    wait *= 2
             time.sleep(pause)
             pause = min(2 * pause, _AGAIN_SECONDS_MAX)
+
+    def ask_admin(
+        self,
+        request: Callable[[AdminClient, float], Mapping[K, Future[T]]],
+        parse: Callable[[Mapping[K, Future[T]]], R],
+        *,
+        what: str = "",
+        name: str = "",
+    ) -> R:
+        """The answer to a question for the administration client; `request` is told its time-out in seconds."""
+
+        def question(seconds: float) -> R:
+            self._check()
+            return parse(self._administration.answers(lambda client: request(client, seconds), seconds=seconds))
+
+        return self.ask(question, what=what, name=name)
 
     @contextlib.contextmanager
     def errors(self, *, what: str = "", name: str = "") -> Iterator[None]:
@@ -314,55 +294,39 @@ class Cluster:
     def translated(self, error: KafkaError, *, what: str = "", name: str = "") -> HeadwaterError:
         """An error of Kafka as ours; `what` and `name` say what was asked about."""
         code, text = error.code(), error.str()
-        if code in _CREDENTIALS:
+        if code in CREDENTIALS:
             return CredentialsRefused(address=str(self.address), why=text)
-        if code in _UNREACHABLE:
+        if code in UNREACHABLE:
             return self.unreachable(text)
-        if code in _DENIED:
-            return AccessDenied(address=str(self.address), what=_DENIED[code], name=name)
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID):
+        if code in DENIED:
+            return AccessDenied(address=str(self.address), what=DENIED[code], name=name)
+        if code in NO_TOPIC - {KafkaError.TOPIC_EXCEPTION}:
             return NotFound(kind="topic", name=name)
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             return RowTooLarge(topic=name, size=-1, size_max=-1)
         return BrokerRefused(address=str(self.address), what=what or name or "a request", why=f"{error.name()}: {text}")
 
     def unreachable(self, why: str = "no broker answers") -> HeadwaterError:
-        if self._admin is not None:
-            self._admin.poll(0)  # only here the client tells that it was refused, not merely unanswered
+        self._administration.poll()
         heard = self._heard
-        if heard is not None and heard.code() in _CREDENTIALS:
+        if heard is not None and heard.code() in CREDENTIALS:
             return CredentialsRefused(address=str(self.address), why=heard.str())
         return BrokerUnreachable(address=str(self.address), why=heard.str() if heard is not None else why)
-
-    def _answered(self, future: Future[T]) -> T:
-        """Wait for an answer. A client whose broker is gone waits for that one until it has looked who leads now.
-
-        Not by a short timeout of the request: librdkafka may end the whole process when one passes (its issue 4605).
-        """
-        deadline = time.monotonic() + self.seconds_max + 5
-        while True:
-            try:
-                return future.result(timeout=LOOK_SECONDS)
-            except TimeoutError:
-                if time.monotonic() > deadline:
-                    raise
-                with contextlib.suppress(KafkaException):
-                    self.admin().list_topics(timeout=1.0)
 
     def offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, tuple[int, int]]:
         """For each partition the offset of a position, -1 for none, and the time of that message in milliseconds."""
         asked = {TopicPartition(topic, number): spec for number in numbers}
         if not asked:
             return {}
-
-        def question() -> dict[int, tuple[int, int]]:
-            futures = self.admin().list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds_max
-            )
-            found = {place.partition: self._answered(future) for place, future in futures.items()}
-            return {number: (one.offset, one.timestamp) for number, one in found.items()}
-
-        return self.ask(question, name=self.address.name(topic) or topic)
+        return self.ask_admin(
+            lambda admin, seconds: admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
+            ),
+            lambda found: {
+                place.partition: (one.result().offset, one.result().timestamp) for place, one in found.items()
+            },
+            name=self.address.name(topic) or topic,
+        )
 
     def wait_until_visible(self, ranges: Mapping[Place, tuple[int, int]]) -> None:
         """Wait until readers see committed messages: the brokers end a transaction just after they have confirmed it."""
@@ -377,55 +341,64 @@ class Cluster:
                     raise self.unreachable()
                 time.sleep(0.001)
 
-    def group_offsets(self, group: str, places: list[TopicPartition] | None) -> list[TopicPartition]:
+    def group_offsets(self, group: str, places: list[TopicPartition]) -> list[TopicPartition]:
         """The committed offsets of a group of Kafka, when no transaction is about to change them."""
-        asked = ConsumerGroupTopicPartitions(group, places)
 
-        def question() -> list[TopicPartition]:
-            futures = self.admin().list_consumer_group_offsets(
-                [asked], require_stable=True, request_timeout=self.seconds_max
-            )
-            try:
-                found = self._answered(next(iter(futures.values()))).topic_partitions or []
-            except KafkaException as raised:
-                if raised.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return []
-                raise
+        def question(seconds: float) -> list[TopicPartition]:
+            with self.group_client(group) as client:
+                found: list[TopicPartition] = client.committed(places, timeout=seconds)
             for place in found:
                 if place.error is not None:
                     raise KafkaException(place.error)
-            return list(found)
+            return found
 
-        return self.ask(question, what=f"offsets of group {group!r}", name=group)
+        return self.ask(question, what=f"offsets of group {group!r}", name=group) if places else []
 
     def topic_names(self) -> list[str]:
         """All topics that this user may see, by their names on Kafka."""
-        found = self.ask(lambda: self.admin().list_topics(timeout=self.attempt_seconds_max), what="the list of topics")
-        return list(found.topics)
+        return list(self.partition_counts())
+
+    def partition_counts(self) -> dict[str, int]:
+        """The number of partitions of each topic that this user may see, by its name on Kafka."""
+
+        def question(seconds: float) -> dict[str, int]:
+            found = self.admin().list_topics(timeout=seconds).topics
+            return {name: len(topic.partitions) for name, topic in found.items()}
+
+        return self.ask(question, what="the list of topics")
 
     def describe_topic(self, topic: str) -> tuple[str, int] | None:
         """The id that Kafka gave to a topic, and its number of partitions; None if there is none."""
 
-        def question() -> tuple[str, int] | None:
-            futures = self.admin().describe_topics(TopicCollection([topic]), request_timeout=self.seconds_max)
+        # Any: confluent-kafka's description, which has no public type.
+        def parse(found: Mapping[str, Future[Any]]) -> tuple[str, int] | None:
             try:
-                found = self._answered(futures[topic])
+                facts = found[topic].result()
             except KafkaException as error:
-                if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                if error.args[0].code() in NO_TOPIC:
                     return None
                 raise
-            halves = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
-            return "".join(f"{half % 2**64:016x}" for half in halves), len(found.partitions)
+            halves = facts.topic_id.get_most_significant_bits(), facts.topic_id.get_least_significant_bits()
+            return "".join(f"{half % 2**64:016x}" for half in halves), len(facts.partitions)
 
-        return self.ask(question, what="a topic", name=self.address.name(topic) or topic)
+        return self.ask_admin(
+            lambda admin, seconds: admin.describe_topics(TopicCollection([topic]), request_timeout=seconds),
+            parse,
+            what="a topic",
+            name=self.address.name(topic) or topic,
+        )
 
     def topic_settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic of Kafka."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with self.errors(what="settings of a topic", name=topic):
-            futures = self.admin().describe_configs([resource], request_timeout=self.seconds_max)
-        found = self.answer(futures[resource], what="settings of a topic", name=self.address.name(topic) or topic)
-        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+        return self.ask_admin(
+            lambda admin, seconds: admin.describe_configs([resource], request_timeout=seconds),
+            lambda found: {
+                name: entry.value for name, entry in found[resource].result().items() if entry.value is not None
+            },
+            what="settings of a topic",
+            name=self.address.name(topic) or topic,
+        )
 
     def too_large(self, topic: str, size: int) -> HeadwaterError:
         """The error for messages, the largest of this size, that a topic of Kafka does not take; brokers do not say why."""
@@ -484,7 +457,8 @@ class Cluster:
                     done = done or found[-1].offset >= stop - 1
                 if done:
                     return
-                if not found and self.describe_topic(topic) is None:
+                # Nothing for a second: its leader may be another one now.
+                if not found and not reading.look(topic, self):
                     raise NotFound(kind="topic", name=name)
                 if time.monotonic() > deadline:
                     raise self.unreachable()
@@ -492,7 +466,7 @@ class Cluster:
     @staticmethod
     def _passes(error: KafkaError) -> bool:
         """Whether the client goes on by itself after an error. Who reads at an offset needs no group."""
-        return bool(error.retriable()) or error.code() in _PASSING
+        return bool(error.retriable()) or error.code() in PASSING
 
     def _read_error(self, error: KafkaError, name: str, partition: int, start: int) -> HeadwaterError:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

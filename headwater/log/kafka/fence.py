@@ -26,8 +26,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
-from headwater.log.kafka.cluster import FENCED, Cluster, is_set
+from headwater.log.kafka.cluster import Cluster, is_set
 from headwater.log.kafka.delivery import Messages, Place, largest, send_all
+from headwater.log.kafka.error_codes import FENCED
 from headwater.log.kafka.errors import TransactionContended
 
 #: How often a commit is tried again after another process has fenced it.

@@ -11,14 +11,16 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headwater.errors import NotFound, did_you_mean
 from headwater.log.client_config import Start
 from headwater.log.clients.groups import GroupInfo, MemberInfo, SeekStep, Sign, lag_of, resolve
 from headwater.log.errors import GroupActive, MemberFenced, OffsetAhead, OffsetExpired
+from headwater.log.kafka.administration import COORDINATOR_SECONDS
 from headwater.log.kafka.catalogue import Catalogue
 from headwater.log.kafka.cluster import READERS_GROUP, Cluster, is_set
+from headwater.log.kafka.error_codes import AGAIN
 from headwater.log.kafka.reader import numbering
 from headwater.log.port import Cursor, Lag, Offsets, Place
 from headwater.log.topic_rules import check_name
@@ -80,8 +82,14 @@ class GroupOffsets:
     def groups(self) -> dict[str, set[str]]:
         """All groups with committed offsets, and their topics."""
         found: dict[str, set[str]] = {}
+        places = [
+            TopicPartition(topic, number)
+            for topic, count in self._cluster.partition_counts().items()
+            if self._cluster.address.name(topic) is not None
+            for number in range(count)
+        ]
         for name in self.names():
-            topics = {self._cluster.address.name(place.topic) for place in self._list(name, None) if _counts(place)}
+            topics = {self._cluster.address.name(place.topic) for place in self._list(name, places) if _counts(place)}
             own = {topic for topic in topics if topic is not None}
             if own:
                 found[name] = own
@@ -89,10 +97,12 @@ class GroupOffsets:
 
     def names(self) -> list[str]:
         """All groups of this log, also those without offsets."""
-        with self._cluster.errors(what="the list of groups"):
-            future = self._cluster.admin().list_consumer_groups(request_timeout=self._cluster.seconds_max)
         prefix = self._cluster.address.prefix
-        listed = self._cluster.answer(future, what="the list of groups")
+        listed = self._cluster.ask_admin(
+            lambda admin, seconds: {"": admin.list_consumer_groups(request_timeout=seconds)},
+            lambda found: found[""].result(),
+            what="the list of groups",
+        )
         names = [one.group_id.removeprefix(prefix) for one in listed.valid if one.group_id.startswith(prefix)]
         return sorted(name for name in names if not name.startswith(FENCES) and name != READERS_GROUP)
 
@@ -107,16 +117,24 @@ class GroupOffsets:
     def delete(self, group: str) -> None:
         """Delete a group without members."""
         name = self.group(group)
-        with self._cluster.errors(what="to delete a group", name=group):
-            futures = self._cluster.admin().delete_consumer_groups([name], request_timeout=self._cluster.seconds_max)
-        try:
-            futures[name].result(timeout=self._cluster.seconds_max + 5)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.NON_EMPTY_GROUP:
-                raise GroupActive(group=group, members=self.members(group)) from error
-            if code != KafkaError.GROUP_ID_NOT_FOUND:
-                raise self._cluster.translated(error.args[0], what=f"to delete group {group!r}", name=group) from error
+
+        # Any: the future has no result. A group that was deleted in vain is deleted again, which changes nothing.
+        def parse(found: Mapping[str, Any]) -> None:
+            try:
+                found[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.NON_EMPTY_GROUP:
+                    raise GroupActive(group=group, members=self.members(group)) from error
+                if code != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+        self._cluster.ask_admin(
+            lambda admin, _: admin.delete_consumer_groups([name], request_timeout=COORDINATOR_SECONDS),
+            parse,
+            what=f"to delete group {group!r}",
+            name=group,
+        )
 
     def members(self, group: str) -> int:
         """How many members a group has now."""
@@ -125,29 +143,32 @@ class GroupOffsets:
     # Any: librdkafka's value.
     def describe(self, group: str) -> Any:
         name = self.group(group)
-        with self._cluster.errors(what="a group", name=group):
-            futures = self._cluster.admin().describe_consumer_groups([name], request_timeout=self._cluster.seconds_max)
-        return self._cluster.answer(futures[name], what=f"group {group!r}", name=group)
+        return self._cluster.ask_admin(
+            lambda admin, _: admin.describe_consumer_groups([name], request_timeout=COORDINATOR_SECONDS),
+            lambda found: found[name].result(),
+            what=f"group {group!r}",
+            name=group,
+        )
 
     def _alter(self, group: str, places: list[TopicPartition]) -> None:
         if not places:
             return
-        asked = ConsumerGroupTopicPartitions(self.group(group), places)
-        with self._cluster.errors(what="offsets of a group", name=group):
-            futures = self._cluster.admin().alter_consumer_group_offsets(
-                [asked], request_timeout=self._cluster.seconds_max
-            )
-        try:
-            found = next(iter(futures.values())).result(timeout=self._cluster.seconds_max + 5)
-            for place in found.topic_partitions or ():
-                if place.error is not None:
-                    raise KafkaException(place.error)
-        except KafkaException as error:
-            if error.args[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, *_LOST):
-                raise GroupActive(group=group, members=self.members(group)) from error
-            raise self._cluster.translated(error.args[0], what=f"offsets of group {group!r}", name=group) from error
 
-    def _list(self, group: str, places: list[TopicPartition] | None) -> list[TopicPartition]:
+        def question(_seconds: float) -> None:
+            try:
+                with self._cluster.group_client(self.group(group)) as client:
+                    for place in client.commit(offsets=places, asynchronous=False) or ():
+                        if place.error is not None:
+                            raise KafkaException(place.error)
+            except KafkaException as error:
+                if error.args[0].code() in (KafkaError.NON_EMPTY_GROUP, *_LOST):
+                    raise GroupActive(group=group, members=self.members(group)) from error
+                raise
+
+        # An offset that is committed again is the same.
+        self._cluster.ask(question, what=f"offsets of group {group!r}", name=group)
+
+    def _list(self, group: str, places: list[TopicPartition]) -> list[TopicPartition]:
         return self._cluster.group_offsets(self.group(group), places)
 
 
@@ -360,7 +381,7 @@ class KafkaMembership:
                 if code in _LOST:
                     self.owned -= set(offsets)
                     raise self._fenced(f"the group has changed: {error.args[0].str()}") from error
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if not (code in AGAIN or error.args[0].retriable()) or time.monotonic() > deadline:
                     raise self._cluster.translated(error.args[0], what="an offset", name=self.group) from error
                 time.sleep(0.02)
 

@@ -110,14 +110,22 @@ def create_topic(
     """Create a topic of Kafka, and wait until the brokers know it; return False if it existed."""
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replication or -1, config=dict(settings))
     name = cluster.address.name(topic) or topic
-    with cluster.errors(what="a new topic", name=name):
-        future = cluster.admin().create_topics([wanted], operation_timeout=cluster.seconds_max)[topic]
-    made = True
-    try:
-        future.result(timeout=cluster.seconds_max + 5)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise cluster.translated(error.args[0], what=f"to create topic {name!r}", name=name) from error
-        made = False
+
+    # Any: the future has no result. What is asked for again finds the topic that the first request has created.
+    def parse(found: Mapping[str, Any]) -> bool:
+        try:
+            found[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    made = cluster.ask_admin(
+        lambda admin, seconds: admin.create_topics([wanted], operation_timeout=seconds, request_timeout=seconds),
+        parse,
+        what=f"to create topic {name!r}",
+        name=name,
+    )
     cluster.wait_for_topic(topic, partitions=partitions)
     return made
