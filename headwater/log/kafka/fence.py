@@ -22,13 +22,13 @@ from functools import cache, partial
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
 from headwater.log.kafka.cluster import Cluster, is_set
 from headwater.log.kafka.delivery import Messages, Place, largest, send_all
-from headwater.log.kafka.error_codes import FENCED
+from headwater.log.kafka.error_codes import FENCED, REDONE
 from headwater.log.kafka.errors import TransactionContended
 
 #: How often a commit is tried again after another process has fenced it.
@@ -38,6 +38,9 @@ TIMEOUT_MS = 60_000
 METADATA_BYTES_MAX = 4_000
 #: Producers without a name that are kept; more are made and closed.
 SPARE_MAX = 4
+#: So long a producer first waits for the coordinator of a group; each time in vain, the next one waits twice as long.
+OFFSETS_SECONDS = 2.0
+SPARE = "spare-"
 
 Ranges = dict[Place, tuple[int, int]]
 
@@ -51,6 +54,23 @@ class Commit:
     fence: Callable[[Ranges], tuple[str, TopicPartition]] | None = None
     #: Whether a decision that is made again sees what this commit has written, if it was written after all.
     repeatable: bool = False
+
+
+@dataclass
+class Progress:
+    """How far a commit came, under a name that other processes may have as well."""
+
+    is_shared: bool
+    #: How long it may wait for the coordinator of a group.
+    offsets_seconds: float
+    #: Whether the brokers were asked to commit: without an answer it is not known whether they did.
+    committing: bool = False
+    #: Whether a call to the producer has not returned: it takes no other one.
+    stuck: bool = False
+
+    def may_abort(self, error: KafkaError) -> bool:
+        """Whether the producer can abort its transaction. If not, the next producer of the name does it."""
+        return not error.fatal() and not self.stuck and (not self.committing or bool(error.txn_requires_abort()))
 
 
 class Transactor:
@@ -99,7 +119,7 @@ class Transactor:
     def spare(self) -> Iterator[str]:
         """An id of this process for a transaction that has no name."""
         with self._lock:
-            name = self._spare.pop() if self._spare else f"spare-{uuid.uuid4().hex}"
+            name = self._spare.pop() if self._spare else f"{SPARE}{uuid.uuid4().hex}"
         try:
             yield name
         finally:
@@ -114,23 +134,33 @@ class Transactor:
     def run(self, name: str, decide: Callable[[], Commit | None]) -> Ranges | None:
         """Commit what `decide` returns under a name, in one transaction; None if it decides that there is nothing to do.
 
-        `decide` runs while the name is owned, and again if another process took the name before the commit.
+        `decide` runs while the name is owned, and again if another process took the name before the commit, or if a
+        broker that the transaction needed was lost. What a commit without an answer has done is decided by the fence,
+        which is read by a producer that has ended the transaction of the one before; without a fence it is an error.
         """
+        deadline, fenced, wait = time.monotonic() + self._cluster.seconds_max, 0, OFFSETS_SECONDS
         with self.owned(name):
-            for attempt in range(ATTEMPTS_MAX):
+            while True:
                 producer = self.own(name, again=False)
                 commit = decide()
                 if commit is None:
                     return None
+                # No other process has a spare name: to be fenced at the end says nothing of what was done before.
+                progress = Progress(is_shared=not name.startswith(SPARE), offsets_seconds=wait)
                 try:
-                    return self._commit(producer, commit)
+                    return self._commit(producer, commit, progress)
                 except (KafkaException, SystemError) as raised:
                     self._producers.pop(name, None)
                     error = _kafka_error(raised)
-                    if not _was_fenced(error.args[0].code(), commit):
+                    if _was_fenced(error.args[0].code(), commit, progress):
+                        fenced += 1
+                        if fenced == ATTEMPTS_MAX:
+                            raise TransactionContended(name=name, attempts=ATTEMPTS_MAX) from error
+                        time.sleep(random.uniform(0, 0.02 * 2 ** min(fenced - 1, 5)))
+                    elif not _may_be_redone(error.args[0], commit, progress) or time.monotonic() > deadline:
                         raise self._translated(error, commit) from error
-                    time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 5)))
-            raise TransactionContended(name=name, attempts=ATTEMPTS_MAX)
+                    if progress.stuck:
+                        wait *= 2
 
     def _translated(self, error: KafkaException, commit: Commit) -> HeadwaterError:
         topic = next(iter(commit.messages), Place("", 0)).topic
@@ -138,15 +168,13 @@ class Transactor:
             error.args[0], what="a transaction", name=self._cluster.address.name(topic) or topic
         )
 
-    def _commit(self, producer: Producer, commit: Commit) -> Ranges:
+    def _commit(self, producer: Producer, commit: Commit, progress: Progress) -> Ranges:
         seconds = self._cluster.seconds_max
         producer.begin_transaction()
         try:
             deliveries = send_all(producer, commit.messages, seconds_max=seconds, only_edges=True)
             reach("kafka.sent")
-            deadline = time.monotonic() + seconds
-            while producer.flush(1.0) and time.monotonic() < deadline:
-                pass
+            self._flush(producer)
             for place, delivery in deliveries.items():
                 if delivery.error is not None and delivery.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     raise self._cluster.too_large(place.topic, largest(commit.messages[place]))
@@ -163,11 +191,12 @@ class Transactor:
                 offsets[group] = [*offsets.get(group, ()), fence]
             for group, places in offsets.items():
                 told = self._group(group)
-                self._retried(partial(producer.send_offsets_to_transaction, places, told, seconds))
+                self._retried(partial(self._send_offsets, producer, places, told, progress))
             reach("kafka.committing")
+            progress.committing = True
             self._retried(partial(producer.commit_transaction, seconds))
         except (KafkaException, SystemError) as error:
-            if not _kafka_error(error).args[0].fatal():
+            if progress.may_abort(_kafka_error(error).args[0]):
                 self._abort(producer)
             raise
         except BaseException:
@@ -176,6 +205,37 @@ class Transactor:
         reach("kafka.committed")
         self._cluster.wait_until_visible(ranges)
         return ranges
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until each message is delivered or refused."""
+        deadline = time.monotonic() + self._cluster.seconds_max
+        while producer.flush(1.0):
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "no broker acknowledges messages"))
+
+    # Any: librdkafka's value, which has no public type.
+    def _send_offsets(self, producer: Producer, places: list[TopicPartition], told: Any, progress: Progress) -> None:
+        """Send offsets of a group in a thread, which is left behind with its producer if the call does not return.
+
+        librdkafka waits for the coordinator of the group that the producer knows, without a time-out, also while that
+        broker is gone. The producer that comes next finds the new coordinator, and fences the one that waits.
+        """
+        raised: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(places, told, self._cluster.seconds_max)
+            except BaseException as error:  # it is raised in the thread that waits
+                raised.append(error)
+
+        thread = threading.Thread(target=send, name="headwater-kafka-offsets", daemon=True)
+        thread.start()
+        thread.join(min(progress.offsets_seconds, self._cluster.seconds_max / 3))
+        if thread.is_alive():
+            progress.stuck = True
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the coordinator of a group does not answer"))
+        if raised:
+            raise raised[0]
 
     def _abort(self, producer: Producer) -> None:
         try:
@@ -199,9 +259,8 @@ class Transactor:
     def _group(self, group: str) -> Any:
         found = self._groups.get(group)
         if found is None:
-            client: Consumer = self._cluster.new_consumer(**{"group.id": group, "enable.auto.commit": False})
-            found = self._groups[group] = client.consumer_group_metadata()
-            client.close()
+            with self._cluster.group_client(group) as client:
+                found = self._groups[group] = client.consumer_group_metadata()
         return found
 
     # -- fences -------------------------------------------------------------------------------------------------------
@@ -229,9 +288,17 @@ def _silent() -> logging.Logger:
     return found
 
 
-def _was_fenced(code: int, commit: Commit) -> bool:
+def _was_fenced(code: int, commit: Commit, progress: Progress) -> bool:
     """Whether another process has taken the name. A broker that is about to fence says only that it has failed."""
-    return code in FENCED or (code == KafkaError.UNKNOWN and (commit.repeatable or commit.fence is not None))
+    is_fenced = code in FENCED and (progress.is_shared or not progress.committing)
+    return is_fenced or (code == KafkaError.UNKNOWN and (commit.repeatable or commit.fence is not None))
+
+
+def _may_be_redone(error: KafkaError, commit: Commit, progress: Progress) -> bool:
+    """Whether a transaction failed because brokers changed, and is safe to make again."""
+    passes = error.code() in REDONE or error.retriable() or error.txn_requires_abort()
+    is_known = not progress.committing or error.txn_requires_abort()
+    return passes and (is_known or commit.repeatable or commit.fence is not None)
 
 
 def _kafka_error(error: BaseException) -> KafkaException:
