@@ -77,6 +77,15 @@ LOOK_SECONDS = 0.5
 _AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.002, 0.1
 
 
+#: Clients of the process that this one was forked from. To destroy one would wait for its threads, which are not here.
+_OF_PARENT: list[object] = []
+
+
+def of_parent(*clients: object) -> None:
+    """Keep clients that this process has from the one it was forked from, and cannot end."""
+    _OF_PARENT.extend(clients)
+
+
 class Reading:
     """A consumer that reads what it is assigned, and the partitions whose leaders it has looked up."""
 
@@ -129,6 +138,7 @@ class Cluster:
             raise Closed(what="log")
         if self._pid != os.getpid():  # forked: the threads of the parent's clients are not here
             self._lock = threading.RLock()
+            of_parent(self._administration, self._groups, self._producer, self._idle)
             self._forget()
 
     def epoch(self) -> int:

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from headwater.errors import HeadwaterError
 from headwater.faults import reach
-from headwater.log.kafka.cluster import Cluster, is_set
+from headwater.log.kafka.cluster import Cluster, is_set, of_parent
 from headwater.log.kafka.delivery import Messages, Place, largest, send_all
 from headwater.log.kafka.error_codes import FENCED, REDONE
 from headwater.log.kafka.errors import TransactionContended
@@ -101,6 +101,8 @@ class Transactor:
         known = self._producers.get(name)
         if known is not None and known[0] == epoch and not again:
             return known[1]
+        if known is not None and known[0] != epoch:
+            of_parent(known)
         producer = self._cluster.new_producer(
             **{
                 "transactional.id": f"{self._cluster.address.prefix}headwater.{name}",
