@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-KEPT_MAX = 16
+KEPT_MAX = 32
 SETTINGS: dict[str, str | bool | int] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

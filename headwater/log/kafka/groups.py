@@ -81,19 +81,26 @@ class GroupOffsets:
 
     def groups(self) -> dict[str, set[str]]:
         """All groups with committed offsets, and their topics."""
-        found: dict[str, set[str]] = {}
-        places = [
+        places = self._places()
+        found = {name: self._topics(name, places) for name in self.names()}
+        return {name: topics for name, topics in found.items() if topics}
+
+    def topics(self, group: str) -> set[str]:
+        """The topics of which a group has committed offsets."""
+        return self._topics(group, self._places())
+
+    def _topics(self, group: str, places: list[TopicPartition]) -> set[str]:
+        topics = {self._cluster.address.name(place.topic) for place in self._list(group, places) if _counts(place)}
+        return {topic for topic in topics if topic is not None}
+
+    def _places(self) -> list[TopicPartition]:
+        """All partitions of this log."""
+        return [
             TopicPartition(topic, number)
             for topic, count in self._cluster.partition_counts().items()
             if self._cluster.address.name(topic) is not None
             for number in range(count)
         ]
-        for name in self.names():
-            topics = {self._cluster.address.name(place.topic) for place in self._list(name, places) if _counts(place)}
-            own = {topic for topic in topics if topic is not None}
-            if own:
-                found[name] = own
-        return found
 
     def names(self) -> list[str]:
         """All groups of this log, also those without offsets."""
@@ -190,7 +197,7 @@ class KafkaGroups:
     def topics(self, group: str) -> set[str]:
         """The topics that members read, and those with committed offsets."""
         own = {topic for member in self._members(group) for topic in member.topics}
-        return own | self._log.committed_groups().get(group, set())
+        return own | self._offsets.topics(group)
 
     def describe(self, group: str) -> GroupInfo:
         self._check(group)
@@ -252,7 +259,7 @@ class KafkaGroups:
             for topic, numbers in member.assignment.items()
             for number in numbers
         }
-        topics = {place.topic for place in owners} | self._log.committed_groups().get(group, set())
+        topics = {place.topic for place in owners} | self._offsets.topics(group)
         known = set(self._log.topics(internal=True))
         return [
             lag
