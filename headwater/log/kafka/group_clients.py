@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from headwater.log.kafka.error_codes import DENIED
+
 KEPT_MAX = 32
 SETTINGS: dict[str, str | bool | int] = {
     "enable.auto.commit": False,
@@ -43,10 +45,13 @@ class GroupClients:
         try:
             yield client
         except KafkaException as error:
+            refusal = _refusal(client)
             if error.args[0].code() == KafkaError._TIMED_OUT:
                 client.close()
             else:
                 self._put_back(group, client)
+            if refusal is not None:
+                raise KafkaException(refusal) from error
             raise
         except BaseException:
             client.close()
@@ -69,3 +74,12 @@ class GroupClients:
             idle, self._idle = list(self._idle.values()), OrderedDict()
         for client in idle:
             client.close()
+
+
+def _refusal(client: Consumer) -> KafkaError | None:
+    """What the brokers have refused to a consumer; the call that was not answered for that reason does not tell it."""
+    while (message := client.poll(0)) is not None:
+        error = message.error()
+        if error is not None and error.code() in DENIED:
+            return error
+    return None
