@@ -99,9 +99,6 @@ class Scene:
     #: How the app's process has ended by itself.
     ended: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
-
     def rows_read(self) -> int:
         """What both queries have read: the slower one counts."""
         home = Home(home_of(self.log.address) / "apps" / "shop")
@@ -149,7 +146,9 @@ class Scene:
     # Any of confluent-kafka's descriptions, which have no public type.
     def _partitions(self) -> list:  # type: ignore[type-arg]
         topics = [f"{NAMESPACE}.{name}" for name in ("orders", "totals", "spend", "__headwater")]
-        futures = self.admin.describe_topics(TopicCollection(topics), request_timeout=30)
+        # A new client each time: one that knows the broker that was killed waits for it.
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
+        futures = admin.describe_topics(TopicCollection(topics), request_timeout=30)
         return [partition for future in futures.values() for partition in future.result(30).partitions]
 
 
