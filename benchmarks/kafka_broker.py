@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import signal
 import subprocess
 import time
 import uuid
@@ -88,24 +87,12 @@ class KafkaBroker:
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 raise PeerUnavailable(f"Kafka did not start: {self._said()!r}")
 
-    def stop(self) -> None:
-        """End it in order."""
-        self._end(signal.SIGTERM)
-
     def kill(self) -> None:
         """End it at once, as a crash does."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(how)
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
+        if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = None
+            self._process = None
 
     def _run(self, words: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "broker.log").open("ab") as output:
@@ -167,7 +154,7 @@ def kafka_brokers(folder: Path, *, count: int = 1, settings: Mapping[str, str] |
         yield Kafka(brokers)
     finally:
         for broker in brokers:
-            broker.kill() if count == 1 else broker.stop()
+            broker.kill()  # what they hold is thrown away
 
 
 def _settings(broker: KafkaBroker, brokers: list[KafkaBroker]) -> dict[str, str]:
