@@ -3,6 +3,8 @@
 An operator that sits directly on a topic hands the reader a `ReaderStage`: a function over the rows of one partition. It
 travels in the option `reader_stage` of the read. A DataFrame is a direct read where its plan is a stream of our topics
 with columns chosen, renamed and computed, and rows left out, by expressions that the reader computes as Spark does.
+
+The output of an operator is such a read for the next one: the task that computes it runs the stage, too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +27,7 @@ from headwater.engine.spark_expressions import conditions, listed, translated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 #: The option of a read that holds the stage.
 OPTION = "reader_stage"
 #: Rows are packed when so many bytes of them have come: little enough for many tasks to hold, much for one row of Spark's.
@@ -149,6 +152,30 @@ class Choose:
 
 
 @dataclass(frozen=True)
+class OperatorOutput:
+    """What an operator gives: the rows that its tasks are given, and what they do with them."""
+
+    placed: DataFrame
+    task: Task
+
+
+@dataclass(frozen=True)
+class _StagedTask:
+    """The tasks of an operator that run a stage of the next one over what they give."""
+
+    task: Task
+    stage: ReaderStage
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.stage(map(self._rows, self.task(batches)))
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        wanted = self.stage.rows
+        arrays = [batch.column(field.name).cast(field.type) for field in wanted]
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+@dataclass(frozen=True)
 class DirectRead:
     """A stream of our topics: the options of its read, and how each column of the DataFrame is made of those of the topic."""
 
@@ -156,6 +183,8 @@ class DirectRead:
     columns: Mapping[str, Expression]
     topic: pa.Schema
     where: tuple[Expression, ...] = ()
+    #: Where it is no topic that is read, but what an operator gives.
+    output: OperatorOutput | None = None
 
     def selection(self, rows: pa.Schema) -> Selection:
         """What makes these columns of the DataFrame in the reader."""
@@ -167,6 +196,14 @@ class DirectRead:
             return None
         return Pack(name, self.selection(rows), tuple(keys), partitions)
 
+    def with_stage(self, rows: DataFrame, stage: ReaderStage) -> DataFrame:
+        """What the stage makes of these rows; it runs where they are read or computed."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if self.output is None:
+            return read_with(rows, stage, self.options)
+        return self.output.placed.mapInArrow(_StagedTask(self.output.task, stage).run, from_arrow_schema(stage.output))
+
 
 def direct_read(rows: DataFrame) -> DirectRead | None:
     """The read that a DataFrame is, where it is one and all that is computed behind it can be computed in the reader."""
@@ -174,8 +211,8 @@ def direct_read(rows: DataFrame) -> DirectRead | None:
     return found[0] if len(found) == 1 else None
 
 
-def direct_reads(rows: DataFrame) -> list[DirectRead]:
-    """The reads whose union a DataFrame is; none where it is something else."""
+def direct_reads(rows: DataFrame, *, outputs: bool = False) -> list[DirectRead]:
+    """The reads whose union a DataFrame is, with `outputs` also those of operators; none where it is something else."""
     if not rows.isStreaming or len(set(rows.columns)) < len(rows.columns):
         return []
     plan = analyzed_plan(rows)
@@ -184,10 +221,28 @@ def direct_reads(rows: DataFrame) -> list[DirectRead]:
     reads = []
     for one in found:
         columns = {name: one.columns[number] for name, number in numbers.items() if number in one.columns}
-        if OPTION in one.options or len(columns) < len(numbers):
+        if OPTION in one.options or len(columns) < len(numbers) or (one.output is not None and not outputs):
             return []
-        reads.append(DirectRead(one.options, columns, one.topic, one.where))
+        reads.append(DirectRead(one.options, columns, one.topic, one.where, one.output))
     return reads
+
+
+#: The latest outputs of operators, by what tells the first of their columns from all others in this process.
+_outputs: dict[tuple[str, int], OperatorOutput] = {}
+_OUTPUTS_MAX = 256
+
+
+def note_output(rows: DataFrame, output: OperatorOutput) -> None:
+    """Register what an operator gives, so that the task that computes it may run a stage of the next operator."""
+    _outputs[_mark_of(analyzed_plan(rows))] = output
+    while len(_outputs) > _OUTPUTS_MAX:
+        del _outputs[next(iter(_outputs))]
+
+
+# Any: a plan of Spark's, which has no Python face.
+def _mark_of(plan: Any) -> tuple[str, int]:
+    number = listed(plan.output())[0].exprId()
+    return str(number.jvmId().toString()), int(number.id())
 
 
 @dataclass(frozen=True)
@@ -198,6 +253,7 @@ class _Read:
     topic: pa.Schema
     columns: Mapping[int | str, Expression]
     where: tuple[Expression, ...] = ()
+    output: OperatorOutput | None = None
 
 
 # Any: a plan of Spark's, which has no Python face.
@@ -206,6 +262,9 @@ def _reads_of(plan: Any) -> list[_Read]:
     kind = plan.getClass().getSimpleName()
     if kind == "StreamingRelationV2" and plan.sourceName() == "headwater":
         return [_relation(plan)]
+    if kind == "MapInArrow":
+        output = _outputs.get(_mark_of(plan))
+        return [] if output is None else [_columns_of(plan, {}, output)]
     if kind in ("SubqueryAlias", "View"):
         return _reads_of(plan.child())
     if kind == "Filter":
@@ -219,14 +278,17 @@ def _reads_of(plan: Any) -> list[_Read]:
 
 
 def _relation(plan: Any) -> _Read:
+    given = plan.extraOptions().asCaseSensitiveMap()
+    return _columns_of(plan, {str(name): str(given[name]) for name in given})
+
+
+def _columns_of(plan: Any, options: Mapping[str, str], output: OperatorOutput | None = None) -> _Read:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    given = plan.extraOptions().asCaseSensitiveMap()
-    options = {str(name): str(given[name]) for name in given}
     columns = {one.exprId().id(): column(str(one.name())) for one in listed(plan.output())}
     schema = StructType.fromJson(json.loads(plan.schema().json()))
-    return _Read(options, to_arrow_schema(schema, timezone="UTC"), columns)
+    return _Read(options, to_arrow_schema(schema, timezone="UTC"), columns, output=output)
 
 
 def _filtered(read: _Read, condition: Any) -> _Read | None:

@@ -37,7 +37,7 @@ from headwater.engine.micro_batch import (
 from headwater.engine.open_logs import shared_log
 from headwater.engine.packed_rows import unpacked
 from headwater.engine.questions import read_questions
-from headwater.engine.reader_protocol import Pack, direct_reads, read_with
+from headwater.engine.reader_protocol import OperatorOutput, Pack, direct_reads, note_output
 from headwater.engine.state_folder import Folder, open_folder
 from headwater.engine.step import PartitionEngine, run_bounded
 from headwater.engine.time_metadata import marked
@@ -125,6 +125,8 @@ def apply(
     columns = marked(from_arrow_schema(made.output), made.output_times, _output_origins(made))
     output = placed.mapInArrow(task.run, columns)
     _made_by[output] = (placed, task.run)
+    if streaming:
+        note_output(output, OperatorOutput(placed, task.run))
     return output
 
 
@@ -231,14 +233,15 @@ def _union_order(frames: list[DataFrame]) -> list[int]:
 
 
 def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> DataFrame | None:
-    """The rows as their readers pack them, where one of the inputs is a topic as far as a reader can compute.
+    """The rows as their readers pack them, where one of the inputs is a topic as far as a reader can compute, or as the tasks
+    of the operator that gives them do.
 
     Another input beside it is packed by tasks in front of the shuffle.
     """
     if not all(packed_rows.can_hash(contract.rows.field(key).type) for key in contract.key):
         return None
     inputs = frames if len(frames) == 1 else [_aligned(frame, number, rows) for number, frame in enumerate(frames)]
-    reads = [direct_reads(one) for one in inputs]
+    reads = [direct_reads(one, outputs=True) for one in inputs]
     if not any(reads):
         return None
     pack = Pack(contract.name, Selection.whole(contract.rows), contract.key, contract.partitions)
@@ -246,7 +249,7 @@ def _packed(frames: list[DataFrame], rows: DataFrame, contract: Contract) -> Dat
     for number in _union_order(frames):
         one, direct = inputs[number], reads[number]
         own = [replace(pack, selection=each.selection(contract.rows)) for each in direct]
-        parts += [read_with(rows, stage, each.options) for stage, each in zip(own, direct, strict=True)]
+        parts += [each.with_stage(rows, stage) for stage, each in zip(own, direct, strict=True)]
         parts += [] if direct else [_packed_by_tasks(one, pack)]
     return reduce(lambda left, right: left.union(right), parts)
 

@@ -79,10 +79,9 @@ def total(state: pa.Table, rows: pa.Table, _time: object) -> tuple[pa.Table, pa.
     return found, found
 
 
-def totals(by: str) -> Process:
-    return Process(
-        step=total, by=by, state={"total": "int64"}, output={by: TOPIC["orders"]["schema"][by], "total": "int64"}
-    )
+def totals(by: str, name: str | None = None) -> Process:
+    output = {by: TOPIC["orders"]["schema"][by], "total": "int64"}
+    return Process(step=total, by=by, state={"total": "int64"}, output=output, name=name)
 
 
 @pytest.mark.parametrize(("by", "packs"), [("user", True), ("share", False)])
@@ -112,6 +111,32 @@ def test_packed_or_not_the_same_comes_out(spark: SparkSession, tmp_path: Path, b
     ours, filtered, by_tasks = ([sorted(map(repr, rows)) for rows in stream.batches.values()] for stream in streams)
     assert ours == filtered == by_tasks
     assert kinds == [packs, packs, False]
+
+
+def test_the_tasks_of_an_operator_pack_what_the_next_one_reads(spark: SparkSession, tmp_path: Path) -> None:
+    kinds: list[bool] = []
+
+    def build(change: Change) -> Change:
+        def built(rows: DataFrame) -> DataFrame:
+            with applied_operators() as found:
+                first = rows.transform(totals("user", "first"))
+                made = change(first).selectExpr("user", "total * 2 AS amount").transform(totals("user", "second"))
+            kinds.extend(one.packed for one in found)
+            return made
+
+        return built
+
+    plans: list[Change] = [lambda rows: rows.where("total > 3"), lambda rows: by_spark(rows.where("total > 3"))]
+    streams = [Stream(spark, tmp_path / str(number), build(plan), TOPIC) for number, plan in enumerate(plans)]
+    for stream in streams:
+        for start in (0, 40):
+            rows = [{"user": f"u{n % 7}", "share": None, "amount": n, "at": n} for n in range(start, start + 20)]
+            stream.run({"orders": rows})
+        stream.stop()
+    ours, by_tasks = ([sorted(map(repr, rows)) for rows in stream.batches.values()] for stream in streams)
+    assert ours == by_tasks
+    assert any(ours)
+    assert kinds == [True, True, True, False]
 
 
 def test_what_the_reader_computes_comes_to_spark_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
