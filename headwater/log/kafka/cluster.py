@@ -10,12 +10,10 @@ import contextlib
 import os
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -24,7 +22,6 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    Message,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -36,11 +33,11 @@ from headwater.errors import Closed, HeadwaterError, NotFound
 from headwater.log.errors import BrokerUnreachable, OffsetExpired, RowTooLarge
 from headwater.log.kafka.address import Address, client_settings
 from headwater.log.kafka.administration import Administration
+from headwater.log.kafka.client_messages import ClientMessages, messages_before
 from headwater.log.kafka.delivery import Place
 from headwater.log.kafka.error_codes import AGAIN, CREDENTIALS, DENIED, NO_TOPIC, PASSING, UNREACHABLE
 from headwater.log.kafka.errors import AccessDenied, BrokerRefused, CredentialsRefused
 from headwater.log.kafka.group_clients import GroupClients
-from headwater.log.kafka.values.port import Incoming
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -439,7 +436,7 @@ class Cluster:
 
     def messages(
         self, topic: str, partition: int, start: int, stop: int, *, count_max: int = 10_000
-    ) -> Iterator[list[Incoming]]:
+    ) -> Iterator[ClientMessages]:
         """The messages with offsets from `start` up to `stop`, some at a time. `stop` must be at the end at most."""
         if start >= stop:
             return
@@ -454,7 +451,7 @@ class Cluster:
                     got = client.consume(1, timeout=min(1.0, self.seconds_max))
                     if got and count_max > 1:
                         got += client.consume(count_max - 1, timeout=0)
-                found, error = _incoming(got, stop)
+                found, error = messages_before(got, stop)
                 done = len(found) < len(got) and error is None
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
@@ -464,7 +461,7 @@ class Cluster:
                 if found:
                     deadline = time.monotonic() + self.seconds_max
                     yield found
-                    done = done or found[-1].offset >= stop - 1
+                    done = done or found.offsets[-1] >= stop - 1
                 if done:
                     return
                 # Nothing for a second: its leader may be another one now.
@@ -503,21 +500,6 @@ class Cluster:
                 if left <= 0:
                     return False
         return False
-
-
-def _incoming(got: list[Message], stop: int) -> tuple[list[Incoming], KafkaError | None]:
-    """The messages with offsets before `stop`, up to the first error that is no message."""
-    errors = [message.error() for message in got]
-    count, error = next(((number, one) for number, one in enumerate(errors) if one is not None), (len(got), None))
-    # Any: librdkafka gives a list of pairs with bytes; its types say what may be sent.
-    messages: list[Any] = got[:count]
-    found = [
-        Incoming(one.offset(), one.value(), one.key(), one.headers() or (), one.timestamp()[1] * 1000)
-        for one in messages
-    ]
-    if found and found[-1].offset >= stop:
-        return found[: bisect_left(found, stop, key=attrgetter("offset"))], None
-    return found, error
 
 
 def at_time(milliseconds: int) -> OffsetSpec:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from headwater.log.errors import RowTooLarge
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import Decoded, Messages, Outgoing, Values
 from headwater.schema import RowBatch, stored_schema
 
 
@@ -28,9 +26,9 @@ class RawRows(Values):
                 raise RowTooLarge(topic=self._topic, size=len(value), size_max=bytes_max)
         return [Outgoing(value) for value in values]
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         columns = [
-            pa.array([message.key for message in messages], self._schema.field("key").type),
-            pa.array([message.value for message in messages], self._schema.field("value").type),
+            pa.array(messages.keys, self._schema.field("key").type),
+            pa.array(messages.values, self._schema.field("value").type),
         ]
         return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema))

@@ -26,7 +26,7 @@ from headwater.log.kafka.errors import ValueUnreadable
 from headwater.log.kafka.keys import decode_keys
 from headwater.log.kafka.row_counts import RowCounts
 from headwater.log.kafka.row_offsets import ROWS_MAX, Numbering
-from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Incoming
+from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Headers, Incoming, Messages
 from headwater.log.kafka.writer import PUNCTUATION_HEADER, SENT_HEADER, time_of
 from headwater.log.port import Batch, Cursor, Offsets, Reader, RowWatch
 
@@ -203,7 +203,7 @@ class TopicReader:
         )
 
     def _rows(
-        self, known: KafkaTopic, number: int, messages: list[Incoming], projection: Projection, start: int, stop: int
+        self, known: KafkaTopic, number: int, messages: Messages, projection: Projection, start: int, stop: int
     ) -> Batch | None:
         try:
             decoded = known.values.decode(messages)
@@ -216,7 +216,7 @@ class TopicReader:
         if first >= last:
             return None
         span = numbering(known)
-        offset_next = min(stop, span.first(messages[-1].offset + 1)) if last == len(offsets) else int(offsets[last])
+        offset_next = min(stop, span.first(messages.offsets[-1] + 1)) if last == len(offsets) else int(offsets[last])
         return Batch(
             topic=known.topic.name,
             partition=number,
@@ -229,7 +229,7 @@ class TopicReader:
     def _columns(
         known: KafkaTopic,
         number: int,
-        messages: list[Incoming],
+        messages: Messages,
         decoded: Decoded,
         places: _RowPlaces,
         projection: Projection,
@@ -243,10 +243,10 @@ class TopicReader:
             elif name == "_offset":
                 columns.append(_numbers(places.offsets, pa.int64()))
             elif name == "_appended_at":
-                times = np.fromiter((one.appended_us for one in messages), np.int64, len(messages))
+                times = np.array(messages.appended_us, np.int64)
                 columns.append(_numbers(places.spread(times), TIME_TYPE))
             elif name == "_sent_at":
-                times = np.fromiter((_sent_us(one) for one in messages), np.int64, len(messages))
+                times = np.array(_sent_us(messages), np.int64)
                 columns.append(_numbers(places.spread(times), TIME_TYPE))
             elif name == "_headers":
                 columns.append(_headers(messages, decoded, count))
@@ -267,8 +267,8 @@ class _RowPlaces:
     counts: npt.NDArray[np.int64] | None
 
     @staticmethod
-    def of(messages: Sequence[Incoming], decoded: Decoded, numbers: Numbering) -> _RowPlaces:
-        first = np.fromiter((one.offset for one in messages), np.int64, len(messages)) * numbers.span
+    def of(messages: Messages, decoded: Decoded, numbers: Numbering) -> _RowPlaces:
+        first = np.array(messages.offsets, np.int64) * numbers.span
         if decoded.counts is None:
             return _RowPlaces(first, None)
         counts = np.asarray(decoded.counts, np.int64)
@@ -468,32 +468,35 @@ def cut(batch: Batch, rows: int) -> tuple[Batch, Batch]:
     return replace(batch, offset_next=middle, data=head), replace(batch, offset=middle, data=tail)
 
 
-def _runs(messages: list[Incoming]) -> Iterator[tuple[bool, list[Incoming]]]:
+def _runs(messages: Messages) -> Iterator[tuple[bool, Messages]]:
     """Messages that follow each other and are all punctuations, or all rows."""
-    if not any(message.headers for message in messages):
+    if messages.headers is None:
         yield False, messages
         return
-    for is_time, run in itertools.groupby(messages, key=is_punctuation):
-        yield is_time, list(run)
+    first = 0
+    for is_time, run in itertools.groupby(map(_is_time, messages.headers)):
+        behind = first + sum(1 for _ in run)
+        yield is_time, messages[first:behind]
+        first = behind
 
 
-def _joined(messages: list[Incoming]) -> Iterator[list[Incoming]]:
+def _joined(messages: Messages) -> Iterator[Messages]:
     """Frames that become one batch: small ones together, for each batch has its price; a large one alone, so that it is not copied."""
-    waiting: list[Incoming] = []
-    size = 0
-    for message in messages:
-        waiting.append(message)
-        size += len(message.value or b"")
-        if size >= JOINED_BYTES_MIN:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
+    first = size = 0
+    for behind, value in enumerate(messages.values, start=1):
+        size += len(value or b"")
+        if size >= JOINED_BYTES_MIN or behind == len(messages):
+            yield messages[first:behind]
+            first, size = behind, 0
 
 
 def is_punctuation(message: Incoming) -> bool:
     """Whether a message is a punctuation."""
-    return any(name == PUNCTUATION_HEADER for name, _ in message.headers)
+    return _is_time(message.headers)
+
+
+def _is_time(headers: Headers) -> bool:
+    return any(name == PUNCTUATION_HEADER for name, _ in headers)
 
 
 def punctuation_us(message: Incoming) -> int:
@@ -501,37 +504,40 @@ def punctuation_us(message: Incoming) -> int:
     return next(time_of(value) for name, value in message.headers if name == PUNCTUATION_HEADER)
 
 
-def _sent_us(message: Incoming) -> int:
-    return next((time_of(value) for name, value in message.headers if name == SENT_HEADER), message.appended_us)
+def _sent_us(messages: Messages) -> list[int]:
+    if messages.headers is None:
+        return messages.appended_us
+    return [
+        next((time_of(value) for name, value in headers if name == SENT_HEADER), appended_us)
+        for headers, appended_us in zip(messages.headers, messages.appended_us, strict=True)
+    ]
 
 
-def _keys_of_tombstones(known: KafkaTopic, messages: list[Incoming], decoded: Decoded) -> pa.RecordBatch | None:
+def _keys_of_tombstones(known: KafkaTopic, messages: Messages, decoded: Decoded) -> pa.RecordBatch | None:
     """The key columns of all rows if one of them is a tombstone, which has them only in its key."""
     if not known.values.per_row or known.topic.schemaless or not known.topic.key:
         return None
-    if all(message.value is not None for message in messages):
+    if not messages.has_tombstones:
         return None
-    keys = decode_keys(
-        [message.key for message in messages], known.topic.key, known.topic.schema, topic=known.topic.name
-    )
+    keys = decode_keys(messages.keys, known.topic.key, known.topic.schema, topic=known.topic.name)
     return keys if keys.num_rows == decoded.data.num_rows else None
 
 
-def _headers(messages: Sequence[Incoming], decoded: Decoded, count: int) -> pa.Array:
+def _headers(messages: Messages, decoded: Decoded, count: int) -> pa.Array:
     if decoded.headers is not None:
         return decoded.headers
-    if decoded.counts is not None:
+    if decoded.counts is not None or messages.headers is None:
         return pa.nulls(count, HEADERS_TYPE)
-    shown = [[pair for pair in one.headers if not pair[0].startswith(HEADER_PREFIX)] or None for one in messages]
+    shown = [[pair for pair in one if not pair[0].startswith(HEADER_PREFIX)] or None for one in messages.headers]
     return pa.array(shown, HEADERS_TYPE) if any(shown) else pa.nulls(count, HEADERS_TYPE)
 
 
-def _tombstones(messages: Sequence[Incoming], decoded: Decoded) -> pa.Array:
+def _tombstones(messages: Messages, decoded: Decoded) -> pa.Array:
     if decoded.tombstones is not None:
         return decoded.tombstones
     if decoded.counts is not None:
         return pa.array(np.zeros(decoded.data.num_rows, np.bool_))
-    return pa.array([one.value is None for one in messages], pa.bool_())
+    return pa.array([value is None for value in messages.values], pa.bool_())
 
 
 def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -23,7 +23,7 @@ from headwater.log.errors import RowTooLarge
 from headwater.log.kafka.errors import ValueUnreadable
 from headwater.log.kafka.values.formats import FORMATS, values_of
 from headwater.log.kafka.values.frames import Frames
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import Decoded, Incoming, Messages, Outgoing, Values
 from headwater.log.kafka.values.registry import Registry, RegistryRefused, RegistryUnavailable
 from headwater.log.topic import Topic
 from headwater.schema import HEADERS_TYPE, EventTime, RowBatch, parse_schema, stored_schema
@@ -63,8 +63,8 @@ def codec(format: str, schema: pa.Schema, *, registry: Registry | None = None, *
     return values_of(topic, format, schema_of=lambda _: schema, registry=registry or MemoryRegistry())
 
 
-def incoming(messages: list[Outgoing], first: int = 0) -> list[Incoming]:
-    return [Incoming(first + n, message.value, None, message.headers) for n, message in enumerate(messages)]
+def incoming(messages: list[Outgoing], first: int = 0) -> Messages:
+    return Messages([Incoming(first + n, message.value, None, message.headers) for n, message in enumerate(messages)])
 
 
 def round_trip(values: Values, rows: RowBatch, *, bytes_max: int = BYTES_MAX) -> Decoded:
@@ -141,10 +141,15 @@ def test_tombstones_have_no_value(format: str) -> None:
     assert decoded.tombstones is not None
     assert decoded.tombstones.equals(gone)
     assert values.decode(incoming([Outgoing(None)])).data.to_pylist() == [{"id": None, "text": None}]
-    assert values.decode([]).data.num_rows == 0
+    assert values.decode(Messages([])).data.num_rows == 0
 
 
-def refusal(values: Values, messages: list[Incoming]) -> ValueUnreadable | None:
+def replaced(messages: Messages, place: int, value: bytes) -> Messages:
+    """The messages with another value in one of them."""
+    return Messages([*messages[:place], messages[place]._replace(value=value), *messages[place + 1 :]])
+
+
+def refusal(values: Values, messages: Messages) -> ValueUnreadable | None:
     """The error of messages that cannot be read."""
     try:
         values.decode(messages)
@@ -168,7 +173,7 @@ def test_the_first_message_that_cannot_be_read_is_named(format: str, count: int,
     ]
     place %= count
     messages = incoming(one, first=100)
-    messages[place] = messages[place]._replace(value=value)
+    messages = replaced(messages, place, value)
     alone, together = refusal(values, messages[place : place + 1]), refusal(values, messages)
     if alone is None:  # by chance these bytes are a value
         assert together is None
@@ -240,7 +245,7 @@ def test_clients_of_confluent_read_our_messages_and_we_read_theirs(address: str)
         wider = '{"type":"record","name":"orders","fields":[{"name":"id","type":"long"},{"name":"more","type":["null","int"],"default":null},{"name":"text","type":["null","string"],"default":null}]}'
         write = AvroSerializer(client, wider)
         theirs = [write({"id": n, "more": n, "text": None}, context) for n in range(3)]
-    both = [*incoming(messages[:2]), *(Incoming(10 + n, value) for n, value in enumerate(theirs))]
+    both = Messages([*incoming(messages[:2]), *(Incoming(10 + n, value) for n, value in enumerate(theirs))])
     decoded = codec("avro-registry", SCHEMA, registry=Registry(address)).decode(both)
     assert decoded.data.column("id").to_pylist() == [0, 1, 0, 1, 2]
 
@@ -260,7 +265,7 @@ def test_a_registry_without_json_schemas_says_so(address: str) -> None:
 def test_an_unknown_number_is_an_error_of_its_message(address: str) -> None:
     values = codec("avro-registry", SCHEMA, registry=Registry(address))
     messages = incoming(values.encode(RowBatch(ROWS), bytes_max=BYTES_MAX))
-    messages[5] = messages[5]._replace(value=b"\x00\x00\x00\x03\xe7" + (messages[5].value or b"")[5:])
+    messages = replaced(messages, 5, b"\x00\x00\x00\x03\xe7" + (messages.values[5] or b"")[5:])
     with pytest.raises(ValueUnreadable, match="no schema 999") as error:
         values.decode(messages)
     assert error.value.offset == 5

@@ -6,14 +6,14 @@ a message without that header is one of the first version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 
 import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
-from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import HEADER_PREFIX, Decoded, Incoming, Messages, Outgoing, Values
 from headwater.log.kafka.values.rows import decoded, joined, outgoing, values_of
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch
@@ -39,20 +39,26 @@ class AvroRows(Values):
         encode = partial(avro.encode, name=avro.avro_name(self._topic.name))
         return outgoing(self._topic, rows, encode, bytes_max=bytes_max, headers=headers)
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         return decoded(self._topic, self.format, messages, self._decode)
 
-    def _decode(self, messages: Sequence[Incoming]) -> pa.RecordBatch:
-        parts = []
-        for version, same in groupby(messages, key=_version):
-            try:
-                schema = self._schema_of(version)
-            except LookupError as error:
-                why = f"the topic has no version {version} of its schema"
-                raise EncodingInvalid(encoding="Avro", position="the headers", why=why) from error
-            writer = avro.avro_schema(schema, avro.avro_name(self._topic.name))
-            parts.append(avro.decode(values_of(list(same)), writer, self._topic.schema))
+    def _decode(self, messages: Messages) -> pa.RecordBatch:
+        if messages.headers is None:
+            return self._decode_version(1, values_of(messages))
+        parts = [
+            self._decode_version(version, values_of(Messages(list(same))))
+            for version, same in groupby(messages, key=_version)
+        ]
         return joined(parts, self._topic.schema)
+
+    def _decode_version(self, version: int, values: list[bytes]) -> pa.RecordBatch:
+        try:
+            schema = self._schema_of(version)
+        except LookupError as error:
+            why = f"the topic has no version {version} of its schema"
+            raise EncodingInvalid(encoding="Avro", position="the headers", why=why) from error
+        writer = avro.avro_schema(schema, avro.avro_name(self._topic.name))
+        return avro.decode(values, writer, self._topic.schema)
 
 
 def _version(message: Incoming) -> int:

@@ -6,7 +6,7 @@ topic of them cannot be compacted, since a message has no key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import methodcaller
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from headwater.log.frame import (
     read_header,
 )
 from headwater.log.kafka.errors import ValueUnreadable
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import Decoded, Incoming, Messages, Outgoing, Values
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch, conform, stored_schema
 
@@ -65,7 +65,7 @@ class Frames(Values):
         pieces = [select(rows, methodcaller("slice", start, step)) for start in range(0, count, step)]
         return [message for piece in pieces for message in self.encode(piece, bytes_max=bytes_max)]
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         decoded = [self._decoded(message) for message in messages]
         batches = [batch for batch, _ in decoded]
         flags = 0

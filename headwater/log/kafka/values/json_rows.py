@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import Decoded, Messages, Outgoing, Values
 from headwater.log.kafka.values.rows import decoded, outgoing, values_of
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch
@@ -23,7 +21,7 @@ class JsonRows(Values):
     def encode(self, rows: RowBatch, *, bytes_max: int) -> list[Outgoing]:
         return outgoing(self._topic, rows, json.encode_values, bytes_max=bytes_max)
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         topic = self._topic
         return decoded(
             topic,

@@ -9,7 +9,8 @@ that a tombstone, which has no value, still has its key's columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import NamedTuple, Protocol, overload
 
 import pyarrow as pa
 
@@ -41,6 +42,50 @@ class Incoming(NamedTuple):
     appended_us: int = 0
 
 
+class Messages(Sequence[Incoming]):
+    """Messages of one partition in order, and their parts as lists: what a codec takes as a list costs no object per message."""
+
+    def __init__(self, messages: Sequence[Incoming]) -> None:
+        self._messages = messages
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        return [message.offset for message in self._messages]
+
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        return [message.value for message in self._messages]
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        return [message.key for message in self._messages]
+
+    @cached_property
+    def headers(self) -> list[Headers] | None:
+        """The headers of each message; None if no message has any."""
+        headers = [message.headers for message in self._messages]
+        return headers if any(headers) else None
+
+    @cached_property
+    def appended_us(self) -> list[int]:
+        return [message.appended_us for message in self._messages]
+
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether the value of any message is None."""
+        return None in self.values
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, place: int) -> Incoming: ...
+    @overload
+    def __getitem__(self, place: slice) -> Messages: ...
+    def __getitem__(self, place: int | slice) -> Incoming | Messages:
+        return Messages(self._messages[place]) if isinstance(place, slice) else self._messages[place]
+
+
 class Decoded(NamedTuple):
     """The rows of some messages, in order."""
 
@@ -69,7 +114,7 @@ class Values(Protocol):
         messages of one row; a codec with several rows in a message stores headers and tombstones itself.
         """
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         """The rows of messages of one partition, in the schema of the topic as it is now.
 
         A tombstone of one row is a row whose columns are null: the log fills in those of the key. Raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json as standard_json
 import struct
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import EncodingInvalid
 from headwater.log.kafka.values.json_schema import json_schema
-from headwater.log.kafka.values.port import Decoded, Incoming, Outgoing, Values
+from headwater.log.kafka.values.port import Decoded, Messages, Outgoing, Values
 from headwater.log.kafka.values.registry import Registry
 from headwater.log.kafka.values.rows import decoded, joined, outgoing, values_of
 from headwater.log.topic import Topic
@@ -50,10 +49,10 @@ class RegisteredAvroRows(Values):
 
         return outgoing(self._topic, rows, encode, bytes_max=bytes_max)
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         return decoded(self._topic, self.format, messages, self._decode)
 
-    def _decode(self, messages: Sequence[Incoming]) -> pa.RecordBatch:
+    def _decode(self, messages: Messages) -> pa.RecordBatch:
         parts = []
         for number, same in groupby(values_of(messages), key=_number):
             writer = self._writer(number)
@@ -92,10 +91,10 @@ class RegisteredJsonRows(Values):
 
         return outgoing(self._topic, rows, encode, bytes_max=bytes_max)
 
-    def decode(self, messages: Sequence[Incoming]) -> Decoded:
+    def decode(self, messages: Messages) -> Decoded:
         return decoded(self._topic, self.format, messages, self._decode)
 
-    def _decode(self, messages: Sequence[Incoming]) -> pa.RecordBatch:
+    def _decode(self, messages: Messages) -> pa.RecordBatch:
         values = values_of(messages)
         for value in values:
             _number(value)

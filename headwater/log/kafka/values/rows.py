@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from headwater.errors import EncodingInvalid, HeadwaterError, RowInvalid, SchemaInvalid
 from headwater.log.errors import RowTooLarge
 from headwater.log.kafka.errors import ValueUnreadable
-from headwater.log.kafka.values.port import Decoded, Headers, Incoming, Outgoing
+from headwater.log.kafka.values.port import Decoded, Headers, Incoming, Messages, Outgoing
 from headwater.log.topic import Topic
 from headwater.schema import RowBatch, stored_schema
 
@@ -19,7 +20,7 @@ from headwater.schema import RowBatch, stored_schema
 _BAD = (EncodingInvalid, RowInvalid, SchemaInvalid)
 Encode = Callable[[pa.RecordBatch], list[bytes]]
 #: Decodes the values of messages that are no tombstones; raises for all of them if one is bad.
-Decode = Callable[[Sequence[Incoming]], pa.RecordBatch]
+Decode = Callable[[Messages], pa.RecordBatch]
 
 
 def outgoing(topic: Topic, rows: RowBatch, encode: Encode, *, bytes_max: int, headers: Headers = ()) -> list[Outgoing]:
@@ -38,9 +39,10 @@ def outgoing(topic: Topic, rows: RowBatch, encode: Encode, *, bytes_max: int, he
     return [Outgoing(None if gone else next(following), headers) for gone in rows.tombstones.to_pylist()]
 
 
-def decoded(topic: Topic, format: str, messages: Sequence[Incoming], decode: Decode) -> Decoded:
+def decoded(topic: Topic, format: str, messages: Messages, decode: Decode) -> Decoded:
     """The rows of messages, with nulls for tombstones; raises `ValueUnreadable` with the first bad message."""
-    live = [message for message in messages if message.value is not None]
+    gone = messages.has_tombstones
+    live = Messages([message for message in messages if message.value is not None]) if gone else messages
     try:
         data = decode(live)
     except _BAD:
@@ -49,14 +51,14 @@ def decoded(topic: Topic, format: str, messages: Sequence[Incoming], decode: Dec
         raise ValueUnreadable(topic=topic.name, offset=bad.offset, format=format, why=why) from error
     stored = stored_schema(topic.schema)
     data = pa.RecordBatch.from_arrays(data.columns, schema=stored)
-    if len(live) == len(messages):
+    if not gone:
         return Decoded(data)
-    present = np.fromiter((message.value is not None for message in messages), dtype=np.bool_, count=len(messages))
+    present = np.fromiter((value is not None for value in messages.values), dtype=np.bool_, count=len(messages))
     places = pa.array(np.cumsum(present) - 1, mask=~present)
     return Decoded(data.take(places), tombstones=pa.array(~present))
 
 
-def _first_bad(messages: Sequence[Incoming], decode: Decode) -> tuple[Incoming, HeadwaterError]:
+def _first_bad(messages: Messages, decode: Decode) -> tuple[Incoming, HeadwaterError]:
     """The first message that cannot be decoded, by halves: about twice the work of decoding all of them."""
     while True:
         half = messages[: (len(messages) + 1) // 2]
@@ -74,9 +76,11 @@ def _first_bad(messages: Sequence[Incoming], decode: Decode) -> tuple[Incoming, 
             messages = half
 
 
-def values_of(messages: Sequence[Incoming]) -> list[bytes]:
+def values_of(messages: Messages) -> list[bytes]:
     """The values of messages that are no tombstones."""
-    return [message.value for message in messages if message.value is not None]
+    if messages.has_tombstones:
+        return [value for value in messages.values if value is not None]
+    return cast("list[bytes]", messages.values)  # not copied
 
 
 def joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
