@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -52,6 +55,19 @@ class ClientMessages(Messages):
             return ClientMessages(self._fetched[place])
         one = self._fetched[place]
         return Incoming(one.offset(), one.value(), one.key(), one.headers() or (), one.timestamp()[1] * 1000)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Create many messages without garbage collections among them: they are no garbage yet, and each would look at them again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def messages_before(got: list[Message], stop: int) -> tuple[ClientMessages, KafkaError | None]:

@@ -33,7 +33,7 @@ from headwater.errors import Closed, HeadwaterError, NotFound
 from headwater.log.errors import BrokerUnreachable, OffsetExpired, RowTooLarge
 from headwater.log.kafka.address import Address, client_settings
 from headwater.log.kafka.administration import Administration
-from headwater.log.kafka.client_messages import ClientMessages, messages_before
+from headwater.log.kafka.client_messages import ClientMessages, messages_before, uncollected
 from headwater.log.kafka.delivery import Place
 from headwater.log.kafka.error_codes import AGAIN, CREDENTIALS, DENIED, NO_TOPIC, PASSING, UNREACHABLE
 from headwater.log.kafka.errors import AccessDenied, BrokerRefused, CredentialsRefused
@@ -56,9 +56,9 @@ FETCH = {
     "allow.auto.create.topics": False,
     "check.crcs": False,
     # Enough to keep the reader at work. What is fetched beyond the end of its range is thrown away, in each micro-batch again.
-    "queued.min.messages": 20_000,
-    "queued.max.messages.kbytes": 8_192,
-    "max.partition.fetch.bytes": 2 * 1024 * 1024,
+    "queued.min.messages": 10_000,
+    "queued.max.messages.kbytes": 4_096,
+    "max.partition.fetch.bytes": 512 * 1024,
     # A full queue is looked at again so soon: a second, which is the client's own value, would starve the reader.
     "fetch.queue.backoff.ms": 2,
     "fetch.error.backoff.ms": 50,
@@ -450,7 +450,8 @@ class Cluster:
                     # Wait for one, then take all that came with it: a wait for more would last until its end.
                     got = client.consume(1, timeout=min(1.0, self.seconds_max))
                     if got and count_max > 1:
-                        got += client.consume(count_max - 1, timeout=0)
+                        with uncollected():
+                            got += client.consume(count_max - 1, timeout=0)
                 found, error = messages_before(got, stop)
                 done = len(found) < len(got) and error is None
                 if error is not None:
