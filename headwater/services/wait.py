@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A writer that was killed causes no event: the files are checked this often as well.
 LOOK_AGAIN_SECONDS = 1.0
+#: A log that is no folder has no files here: it is asked this often.
+POLL_SECONDS = 0.25
 
 
 class Waiter:
@@ -44,7 +46,11 @@ class Waiter:
             self._event.set()
 
     async def wait(self, *, seconds: float) -> set[Sign]:
-        """Wait for a change since the last call, and return which; an empty set after so many seconds."""
+        """Wait for a change since the last call, and return which; an empty set after so many seconds.
+
+        Without files there are no events, so that the caller has to look again sooner.
+        """
+        seconds = seconds if self.paths else min(seconds, POLL_SECONDS)
         import asyncio
 
         with contextlib.suppress(TimeoutError):

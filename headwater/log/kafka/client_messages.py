@@ -59,7 +59,12 @@ class ClientMessages(Messages):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Create many messages without garbage collections among them: they are no garbage yet, and each would look at them again."""
+    """Create many messages without garbage collections among them: they are no garbage yet, and each would look at them again.
+
+    >>> with uncollected():
+    ...     gc.isenabled()
+    False
+    """
     if not gc.isenabled():
         yield
         return
