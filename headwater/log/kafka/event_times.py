@@ -13,39 +13,61 @@ from headwater.log.kafka.catalogue import KafkaTopic
 from headwater.log.kafka.reader import TopicReader, is_punctuation, numbering, punctuation_us
 from headwater.log.port import EventTimes
 
-#: So many messages at the end of a range are looked at.
-MESSAGES_MAX = 20_000
+#: Of messages with a row each so many at the end of a range are looked at: a share of the range, between these bounds.
+SHARE = 20
+ROWS_MIN, ROWS_MAX = 4_000, 20_000
+#: Of frames the last few are, and as many more as have about these bytes.
+FRAMES_MIN, FRAMES_MAX = 4, 20_000
+FRAME_BYTES_MAX = 1024 * 1024
 
 
 def event_times(
     reader: TopicReader, known: KafkaTopic, number: int, start: int, stop: int, *, until_us: int | None
 ) -> EventTimes:
     """The latest event time of the last messages of a range, and the latest punctuation among them."""
+    numbers = numbering(known)
+    if known.values.per_row:
+        first = max(start, stop - min(ROWS_MAX, max(ROWS_MIN, (stop - start) // SHARE)))
+        if known.topic.time_column is not None:
+            return _of_rows(reader, known, number, first, stop, until_us)
+        return _of_messages(reader, known, number, first, stop, until_us)[0]
+    first = max(start, numbers.first(numbers.stop(stop) - FRAMES_MIN))
+    found, size = _of_messages(reader, known, number, first, stop, until_us)
+    more = min(FRAMES_MAX, FRAMES_MIN * FRAME_BYTES_MAX // max(size, 1)) - FRAMES_MIN
+    if first == start or more <= 0:
+        return found
+    earlier = _of_messages(reader, known, number, max(start, first - numbers.first(more)), first, until_us)[0]
+    promised = earlier.promised_us if found.promised_us is None else found.promised_us
+    return EventTimes(_later(earlier.latest_us, found.latest_us), promised)
+
+
+def _of_messages(
+    reader: TopicReader, known: KafkaTopic, number: int, start: int, stop: int, until_us: int | None
+) -> tuple[EventTimes, int]:
+    """What messages tell without being decoded, and their bytes; those that do not tell it are read."""
     numbers, column = numbering(known), known.topic.time_column
-    first = max(start, numbers.first(numbers.stop(stop) - MESSAGES_MAX))
-    if known.values.per_row and column is not None:
-        return _read(reader, known, number, first, stop, until_us)
     latest: int | None = None
     promised: int | None = None
     unsure: list[tuple[int, int]] = []
-    for some in reader.cluster.messages(known.kafka, number, numbers.message(first), numbers.stop(stop)):
+    size = 0
+    for some in reader.cluster.messages(known.kafka, number, numbers.message(start), numbers.stop(stop)):
         for message in some:
+            size += len(message.value or b"")
             if is_punctuation(message):
                 promised = punctuation_us(message)
             elif column is not None:
                 begin, behind = numbers.first(message.offset), numbers.first(message.offset + 1)
-                times = known.values.times(message) if first <= begin and behind <= stop else None
+                times = known.values.times(message) if start <= begin and behind <= stop else None
                 if times is None or (until_us is not None and times[1] > until_us):
-                    unsure.append((max(begin, first), min(behind, stop)))
+                    unsure.append((max(begin, start), min(behind, stop)))
                 elif times[1] != TIME_NONE:
-                    latest = times[1] if latest is None else max(latest, times[1])
+                    latest = _later(latest, times[1])
     for begin, behind in joined(unsure):
-        found = _read(reader, known, number, begin, behind, until_us).latest_us
-        latest = found if latest is None or (found is not None and found > latest) else latest
-    return EventTimes(latest, promised)
+        latest = _later(latest, _of_rows(reader, known, number, begin, behind, until_us).latest_us)
+    return EventTimes(latest, promised), size
 
 
-def _read(
+def _of_rows(
     reader: TopicReader, known: KafkaTopic, number: int, start: int, stop: int, until_us: int | None
 ) -> EventTimes:
     """The latest event time of rows that are read, and the latest punctuation between them."""
@@ -59,9 +81,12 @@ def _read(
         times = batch.data.column(0).cast(TIME_TYPE).cast(pa.int64())
         if until_us is not None:
             times = times.filter(pc.less_equal(times, until_us))
-        most = pc.max(times).as_py()
-        latest = most if latest is None or (most is not None and most > latest) else latest
+        latest = _later(latest, pc.max(times).as_py())
     return EventTimes(latest, promised)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return one if other is None or (one is not None and one > other) else other
 
 
 def joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

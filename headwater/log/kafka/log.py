@@ -327,8 +327,7 @@ class KafkaLog(Log):
         """
         known = self._get(topic, fresh=False)
         check_partition(known, partition)
-        end = self._reader.ends(known)[partition]
-        return event_times(self._reader, known, partition, start, min(stop, end), until_us=until_us)
+        return event_times(self._reader, known, partition, start, stop, until_us=until_us)
 
     def tails(self, topic: str) -> dict[int, tuple[int, int]]:
         return {number: (0, end) for number, end in self.end_offsets(topic).items()}

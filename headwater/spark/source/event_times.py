@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from headwater.engine.event_time import EVER, NEVER, WatermarkStrategy
 from headwater.log import Log
 from headwater.log.port import EventTimes
 from headwater.log.topic import Topic
+from headwater.schema.event_time import EventTime
 from headwater.spark.source import offsets
 from headwater.spark.source.offsets import Offsets, Progress
 from headwater.spark.source.options import Options
@@ -15,6 +18,7 @@ from headwater.spark.source.topics import recorded_time
 
 #: Of a partition: from where to where it was looked at, how far it reached then, and what was found.
 Look = tuple[int, int, tuple[int, int], EventTimes]
+NOTHING = EventTimes(None, None)
 
 
 @dataclass
@@ -29,10 +33,15 @@ class EventTimeProgress:
     ) -> Offsets:
         """The latest promise of each partition up to these offsets; at the end of the input, that nothing follows."""
         found: Offsets = {}
+        time = recorded_time(topics, self.options)
+        oldest = cache(log.start_offsets)
         for topic, stops in ends.items():
-            places = log.tails(topic)
+            # Without a time no operator goes by what this source would record, and to look for it has its price.
+            places = {} if time is None else log.tails(topic)
             for number, stop in stops.items():
-                look = self._look(log, topics, before, topic, number, stop, places[number], now_us=now_us)
+                look = NOTHING
+                if time is not None:
+                    look = self._look(log, time, before, oldest, topic, number, stop, places[number], now_us=now_us)
                 known = [before.promised.get(topic, {}).get(number), look.promised_us, EVER if is_end else None]
                 promises = [one for one in known if one is not None]
                 if promises:
@@ -45,7 +54,7 @@ class EventTimeProgress:
         for topic, stops in ends.items():
             for number in stops:
                 known = before.times.get(topic, {}).get(number)
-                latest_us = self._looks[topic, number][3].latest_us
+                latest_us = self._looks[topic, number][3].latest_us if (topic, number) in self._looks else None
                 is_promise = promised.get(topic, {}).get(number) != before.promised.get(topic, {}).get(number)
                 if latest_us is not None or (is_promise and known is not None):
                     before_us = NEVER if known is None else known[0]
@@ -56,8 +65,9 @@ class EventTimeProgress:
     def _look(
         self,
         log: Log,
-        topics: dict[str, Topic],
+        time: EventTime,
         before: Progress,
+        oldest: Callable[[str], Mapping[int, int]],
         topic: str,
         number: int,
         stop: int,
@@ -69,11 +79,8 @@ class EventTimeProgress:
         known = self._looks.get((topic, number))
         if known is not None and known[:3] == (start, stop, place):
             return known[3]
-        time = recorded_time(topics, self.options)
-        until_us = None if time is None else WatermarkStrategy.of(time).bound_us(now_us)
-        first = max(start, log.start_offsets(topic)[number])
+        first = max(start, oldest(topic)[number])
+        until_us = WatermarkStrategy.of(time).bound_us(now_us)
         found = log.event_times(topic, number, start=min(first, stop), stop=stop, until_us=until_us)
-        if time is None:
-            found = EventTimes(None, found.promised_us)
         self._looks[topic, number] = (start, stop, place, found)
         return found

@@ -136,7 +136,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return None
         else:
             self._ticks.rows_came(now_us)
-        ids = {name: log.topic(name).id for name in topics}
+        ids = {name: topic.id for name, topic in topics.items()}
         times = self._event_times.times(begun, ends, promised, now_us=now_us)
         return Progress(
             topics=ends,
@@ -301,8 +301,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _began(self, before: Progress, topics: dict[str, Topic]) -> Offsets:
         """Return where new partitions begin: at `start` for a new query, else at their first offset."""
+        grown = {name: one for name, one in topics.items() if len(before.topics.get(name, {})) < one.partitions}
+        if not grown:
+            return {}
         log = shared_log(self._options.log)
-        fresh = positions(log, topics, self._options.start if before.initial else "earliest")
+        fresh = positions(log, grown, self._options.start if before.initial else "earliest")
         found: Offsets = {}
         for topic, offsets in fresh.items():
             for partition, offset in offsets.items():
