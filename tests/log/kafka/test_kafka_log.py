@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,15 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from benchmarks.kafka_broker import Kafka
-from headwater.config import Config
 from headwater.errors import ArgumentInvalid
 from headwater.log import Log
 from headwater.log import open as open_log
 from headwater.log.errors import GroupActive, RowTooLarge
 from headwater.log.kafka.errors import BrokerRefused, CapabilityMissing
-from headwater.log.kafka.event_times import FRAMES_MIN
 from tests.kafka_server import kafka as kafka
-from tests.log.adapters import kafka_address, open_kafka
+from tests.log.adapters import open_kafka
 from tests.log.contract.limits import KAFKA_CANNOT
 
 pytestmark = [pytest.mark.process, pytest.mark.kafka]
@@ -83,20 +80,6 @@ def test_a_range_has_the_punctuations_whose_offsets_are_in_it(log: Log) -> None:
     assert sum(batch.data.num_rows for batch in log.read_range("t", 0, start=0, stop=end)) == 2
     assert log.event_times("t", 0, start=0, stop=middle) == (5, None)
     assert log.event_times("t", 0, start=0, stop=end) == (10, 9)
-
-
-def test_of_a_long_range_the_end_is_looked_at_for_event_times(kafka: Kafka) -> None:
-    times = [100 - number for number in range(30)]  # the latest one first
-    with open_log(kafka_address(kafka), config=Config(kafka_values="frames")) as log:
-        log.create("small", {"at": "timestamp"}, time="at")
-        log.create("large", {"at": "timestamp", "data": "binary"}, time="at")
-        log.punctuate("small", 7)
-        for time_us in times:
-            log.append("small", [{"at": time_us}])
-            log.append("large", [{"at": time_us, "data": os.urandom(300_000)}])
-        found = {topic: log.event_times(topic, 0, start=0, stop=log.end_offsets(topic)[0]) for topic in log.topics()}
-    assert found["small"] == (times[0], 7), "small frames are all looked at"
-    assert found["large"] == (times[-FRAMES_MIN], None)
 
 
 def test_times_of_appends_are_the_brokers(log: Log) -> None:
