@@ -26,6 +26,7 @@ from headwater.engine.spark_expressions import conditions, listed, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 #: The option of a read that holds the stage.
@@ -149,6 +150,23 @@ class Choose:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from self.selection(pa.Table.from_batches([batch], self.rows)).combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a function makes of the rows of a task, called with columns made of those of a topic or of an operator."""
+
+    name: str
+    selection: Selection
+    run: Task
+    output: pa.Schema
+
+    @property
+    def rows(self) -> pa.Schema:
+        return self.selection.read
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.run(Choose(self.name, self.selection)(batches))
 
 
 @dataclass(frozen=True)
@@ -314,6 +332,22 @@ def _united(plan: Any) -> list[_Read]:
             columns = {number: read.columns[of] for number, of in zip(numbers, own, strict=True) if of in read.columns}
             found.append(replace(read, columns=columns))
     return found
+
+
+def map_in_arrow(rows: DataFrame, run: Task, schema: StructType, *, name: str) -> DataFrame:
+    """Call a function with the rows of each task, in the Python process that makes them where there is one.
+
+    That is the process of the operator that gives them or of the reader of their topic, where it can also compute what stands
+    between. Rows then do not pass from Python to Java and back, and a task uses one Python process less. `name` says what the
+    function is.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    reads = direct_reads(rows, outputs=True)
+    if len(reads) != 1:
+        return rows.mapInArrow(run, schema)
+    selection = reads[0].selection(to_arrow_schema(rows.schema, timezone="UTC"))
+    return reads[0].with_stage(rows, Call(name, selection, run, to_arrow_schema(schema)))
 
 
 def read_computed(rows: DataFrame) -> DataFrame:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -47,15 +46,11 @@ from headwater.workers import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 STATE_SETTING = "spark.headwater.state"
 #: `<query>:<batch>` while state is being rebuilt: bounded rows are then taken for those of that batch.
 REBUILD_SETTING = "spark.headwater.rebuild"
 Combine = Callable[[pa.Table], pa.Table]
-Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-#: The output of operators: which rows each has taken, and what it does with them.
-_made_by: WeakKeyDictionary[DataFrame, tuple[DataFrame, Run]] = WeakKeyDictionary()
 _applied: ContextVar[list[Contract] | None] = ContextVar("applied", default=None)
 _partitions: ContextVar[int | None] = ContextVar("partitions", default=None)
 #: The run of the query in which this process last had a batch of an operator's partition.
@@ -124,30 +119,9 @@ def apply(
         return placed.mapInArrow(task.run, from_arrow_schema(made.side_outputs[side]))
     columns = marked(from_arrow_schema(made.output), made.output_times, _output_origins(made))
     output = placed.mapInArrow(task.run, columns)
-    _made_by[output] = (placed, task.run)
     if streaming:
         note_output(output, OperatorOutput(placed, task.run))
     return output
-
-
-def map_in_arrow(rows: DataFrame, run: Run, schema: StructType) -> DataFrame:
-    """Call a function with the rows of each task; where an operator makes them, in the Python process that makes them.
-
-    Rows then do not pass from Python to Java and back, and a task uses one Python process less.
-    """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    made_by = _made_by.get(rows)
-    if made_by is None:
-        return rows.mapInArrow(run, schema)
-    taken, first = made_by
-    return taken.mapInArrow(partial(_run_both, first, to_arrow_schema(rows.schema, timezone="UTC"), run), schema)
-
-
-def _run_both(
-    first: Run, columns: pa.Schema, second: Run, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    return second(batch.cast(columns) for batch in first(batches))
 
 
 def _output_origins(contract: Contract) -> dict[str, str]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.engine.micro_batch import MicroBatch
-from headwater.engine.spark_plan import map_in_arrow
+from headwater.engine.reader_protocol import map_in_arrow
 from headwater.log import Staged
 from headwater.spark import java_classes
 from headwater.spark.batch_offsets import source_offsets
@@ -52,7 +52,9 @@ class TopicQuery:
         from pyspark.sql.types import StringType, StructType
 
         spark = rows.sparkSession
-        staged = map_in_arrow(rows, partial(stage_in_task, self.target), StructType().add("staged", StringType()))
+        staged = map_in_arrow(
+            rows, partial(stage_in_task, self.target), StructType().add("staged", StringType()), name="topic"
+        )
         context = spark.sparkContext
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # it has no types
         java: Any = context._jvm  # py4j objects have no types
