@@ -40,6 +40,9 @@ TRIGGER = "2 seconds"
 CONF = {
     "spark.sql.shuffle.partitions": 1,
     "spark.scheduler.mode": "FIFO",
+    # Generated code pays from thousands of rows on; these batches have some twenty.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 

@@ -28,6 +28,8 @@ _RETAINED = {
     "spark.ui.retainedStages": "40",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
+    # How often all of it is stored again while tasks run; where there is no page, once at the end.
+    "spark.ui.liveUpdate.period": "-1",
 }
 #: How many pieces of generated code are kept, compiled. Spark's own bound of a hundred is less than the queries of an app
 #: have: then each batch compiles again what another one has pushed out.

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from headwater.cli.demo.display import Stage
     from headwater.log import Log
 
-LOOK_SECONDS = 0.5
+#: How often the company is looked at while something is waited for, and while it just works: its queries have batches every two seconds.
+LOOK_SECONDS, WORK_SECONDS = 0.5, 1.0
 START_SECONDS_MAX = 600.0
 CATCH_UP_SECONDS_MAX = 600.0
 #: Rows go on for so long after the last query has begun: what is not seen at work is not proven.
@@ -129,7 +130,7 @@ class Director:
             self._crash()
             self._pass(LIVE_SECONDS_MIN)
         while not self.is_leaving and (self._plan.seconds is None or self.seconds < self._plan.seconds):
-            self._pass_time()
+            self._pass_time(WORK_SECONDS if self._all_work() else LOOK_SECONDS)
 
     def _crash(self) -> None:
         """Kill the company in the middle of its work, and start it again. The world does not notice."""
@@ -196,6 +197,10 @@ class Director:
         self._wait(all_work, "every query to begin", START_SECONDS_MAX)
         self._stage.happened(f"all {len(self._queries)} queries are at work, {self.seconds:.0f} s after the start")
 
+    def _all_work(self) -> bool:
+        """Whether each query has committed a batch."""
+        return bool(self._progress.statuses) and all(one.batch is not None for one in self._progress.statuses)
+
     def _wait(self, holds: Callable[[], bool], what: str, seconds_max: float) -> None:
         deadline = time.monotonic() + seconds_max
         while not holds():
@@ -208,11 +213,11 @@ class Director:
         while time.monotonic() < end and not self.is_leaving:
             self._pass_time()
 
-    def _pass_time(self) -> None:
+    def _pass_time(self, seconds: float = LOOK_SECONDS) -> None:
         if self.is_leaving:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(seconds)
         else:
-            self._leaving.wait(LOOK_SECONDS)
+            self._leaving.wait(seconds)
         if self._feeder.failure is not None:
             raise self._feeder.failure
         if self._company.has_ended:
