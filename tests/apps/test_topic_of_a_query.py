@@ -32,6 +32,10 @@ def minutes(clicks: DataFrame) -> DataFrame:
     return clicks.transform(Tumbling(size="1 minute", by="user", compute={"clicks": agg.count()}))
 
 
+def renamed(clicks: DataFrame) -> DataFrame:
+    return minutes(clicks).where("clicks > 0").select("user", F.col("window_start").alias("minute"), "clicks")
+
+
 @pytest.fixture
 def app(tmp_path: Path) -> hw.App:
     with hw.open(tmp_path / "data", create=True) as log:
@@ -39,7 +43,7 @@ def app(tmp_path: Path) -> hw.App:
         log.append("clicks", [{"user": "ab"[n % 2], "n": n, "at": n * 10_000_000} for n in range(24)])
     app = hw.App("site", log=tmp_path / "data")
     app.input("clicks", SCHEMA, key="user", time="at", partitions=2)
-    for function in (even, loud, minutes):
+    for function in (even, loud, minutes, renamed):
         app.topic(function)
     return app
 
@@ -59,7 +63,7 @@ def test_the_rows_of_each_query_are_in_its_topic(app: hw.App, spark: SparkSessio
         )
 
 
-@pytest.mark.parametrize(("query", "passes"), [(even, 0), (loud, 1), (minutes, 1)])
+@pytest.mark.parametrize(("query", "passes"), [(even, 0), (loud, 1), (minutes, 1), (renamed, 1)])
 def test_rows_pass_through_python_once(
     app: hw.App, spark: SparkSession, tmp_path: Path, query: Callable[[DataFrame], DataFrame], passes: int
 ) -> None:
