@@ -20,6 +20,7 @@ from headwater.engine.state_maintenance import OperatorState, states
 from headwater.errors import NotFound
 from headwater.log import Lag, Log
 from headwater.log.clients.groups import lag_of
+from headwater.log.errors import UNREACHABLE
 
 #: The period over which rates are computed.
 RATE_SECONDS = 10.0
@@ -118,14 +119,14 @@ def _state(state: State, lag_rows: int | None) -> State:
 
 
 def _lags(log: Log, inputs: Sequence[str], position: Offsets | None, *, start: str) -> list[Lag] | None:
-    """The lag in each partition of the inputs; None if it is not known where the query begins, or an input is gone."""
+    """The lag in each partition of the inputs; None if where the query begins is not known, or the input is gone or away."""
     if position is None and start != "earliest":
         return None
     lags: list[Lag] = []
     for topic in dict.fromkeys((*inputs, *(position or ()))):
         try:
             lags += lag_of(log, "", topic, (position or {}).get(topic, {}))
-        except NotFound:
+        except (NotFound, *UNREACHABLE):
             return None
     return lags
 

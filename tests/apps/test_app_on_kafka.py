@@ -105,8 +105,9 @@ def test_an_app_on_kafka(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> N
 def test_an_app_goes_on_when_its_broker_was_away(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADWATER_KAFKA_SECONDS_MAX", "2")
     with or_skip(kafka_brokers(tmp_path)) as server, open_log(f"{server.address}/away") as log:
+        # The app gives up soon; the test's own log waits for the broker.
+        monkeypatch.setenv("HEADWATER_KAFKA_SECONDS_MAX", "2")
         app = shop(log, tmp_path)
         server.broker.kill()
         with pytest.raises(BrokerUnreachable, match="cannot be reached"):

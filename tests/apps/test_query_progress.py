@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
@@ -15,6 +16,8 @@ from headwater.apps.checkpoint import Checkpoint, keep_beginning
 from headwater.apps.home import Home
 from headwater.apps.query_progress import RATE_SECONDS, QueryProgress, measured
 from headwater.apps.status import QueryStatus, State
+from headwater.log.errors import BrokerUnreachable
+from headwater.log.port import Offsets
 from tests.apps.checkpoints import KEPT, Topics, commit_batch, plan_batch
 
 Batches = list[tuple[float, float, int]]
@@ -128,6 +131,22 @@ def test_a_query_that_begins_at_the_end_has_no_lag_until_it_knows_where_that_is(
         assert measured(SPEND, home, log, start="latest").lag_rows == 2
         log.delete("payments")
         assert measured(SPEND, home, log).lag_rows is None
+
+
+def test_the_status_of_a_query_whose_log_is_away_has_its_error_and_no_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "apps" / "shop")
+    with headwater.open(tmp_path) as log:
+        log.create("payments", {"id": "int64"})
+
+        def away(_topic: str) -> Offsets:
+            raise BrokerUnreachable(address="kafka://one", why="no broker answers")
+
+        for name in ("start_offsets", "end_offsets"):
+            monkeypatch.setattr(log, name, away)
+        found = measured(replace(SPEND, state="restarting", error="it cannot be reached"), home, log)
+        assert (found.state, found.error, found.lag_rows) == ("restarting", "it cannot be reached", None)
 
 
 def test_reports_that_come_late_or_never_change_no_lag_and_no_batch(tmp_path: Path) -> None:
