@@ -77,7 +77,7 @@ def test_fifty_kills_leave_out_no_point_and_no_victim(seed: int) -> None:
 def test_a_few_kills_on_kafka_are_where_rows_go_to_it() -> None:
     orders = plan(kills=len(POINTS_ON_KAFKA), seed=SEED, points=POINTS_ON_KAFKA)
     assert {order.point for order in orders} == set(POINTS_ON_KAFKA)
-    assert all(order.point.startswith("kafka.") for order in orders[:4])
+    assert all(order.point.startswith("kafka.") for order in orders[:3])
 
 
 def test_a_plan_is_made_from_its_seed_alone() -> None:
@@ -100,7 +100,7 @@ def test_an_order_is_taken_at_its_last_visit_and_by_one_process_only(tmp_path: P
         ("query", 3),
         pytest.param("query", 50, marks=pytest.mark.long),
         pytest.param("query-on-kafka", 2, marks=pytest.mark.kafka),
-        pytest.param("query-on-kafka", 33, marks=[pytest.mark.kafka, pytest.mark.long]),
+        pytest.param("query-on-kafka", 30, marks=[pytest.mark.kafka, pytest.mark.long]),
     ],
 )
 def test_a_query_that_is_killed_loses_nothing_and_doubles_nothing(what: str, kills: int) -> None:
