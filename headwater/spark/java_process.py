@@ -41,6 +41,7 @@ _OF_SESSION = (
     "spark.hadoop.",
     "spark.headwater.",
     "spark.master",
+    "spark.python.daemon.",
     "spark.scheduler.",
     "spark.sql.",
     "spark.ui.",

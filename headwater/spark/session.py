@@ -183,6 +183,7 @@ def spark_settings(master: str, state: str | Path, log: str | Path | None, conf:
         settings[LOG] = absolute_address(log)
     if is_local(master):
         settings["spark.broadcast.blockSize"] = _BROADCAST_BLOCK
+        settings["spark.python.daemon.module"] = "headwater.spark.worker_daemon"
         settings["spark.sql.shuffle.partitions"] = str(_cores_of(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:
