@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import os
+import resource
 import threading
 from collections.abc import Iterator
 
@@ -64,3 +66,18 @@ def test_a_pipe_gives_whole_lines_and_the_rest_at_its_end() -> None:
     os.close(reader)
     assert b"".join(blocks) == b"one\ntwo\nthree"
     assert all(block.endswith(b"\n") for block in blocks[:-1])
+
+
+def test_a_process_with_many_open_files_reads_its_input() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\ntwo\n")
+    os.close(writing)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2_048, before[0]), before[1]))
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD, 1_024)  # more than `select.select` takes
+    try:
+        assert b"".join(blocks_of_bytes(high)) == b"one\ntwo\n"
+    finally:
+        os.close(high)
+        os.close(reading)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

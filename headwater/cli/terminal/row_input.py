@@ -90,7 +90,9 @@ def blocks_of_bytes(descriptor: int) -> Iterator[bytes]:
 
 def _available(descriptor: int) -> bytes:
     data = os.read(descriptor, BLOCK_BYTES)
-    while data and len(data) < BLOCK_BYTES and select.select([descriptor], [], [], 0)[0]:
+    poll = select.poll()  # `select.select` refuses descriptors above 1,023
+    poll.register(descriptor, select.POLLIN)
+    while data and len(data) < BLOCK_BYTES and poll.poll(0):
         more = os.read(descriptor, BLOCK_BYTES - len(data))
         if not more:
             break
