@@ -57,7 +57,10 @@ class Administration:
             client.poll(0)
 
     def answers(self, request: Callable[[AdminClient], Mapping[K, Future[T]]], *, seconds: float) -> dict[K, Future[T]]:
-        """The futures of a request when all are done. Raise `_TIMED_OUT`, and replace the client, if one is not."""
+        """The futures of a request when all are done. Raise `_TIMED_OUT`, and replace the client, if one is not.
+
+        A client that has gone by an earlier epoch of a leader is replaced, too: it would do so again.
+        """
         client = self.client
         futures = dict(request(client))
         deadline = time.monotonic() + seconds
@@ -66,7 +69,10 @@ class Administration:
                 error = future.exception(timeout=max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))
-            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT:
+            code = error.args[0].code() if isinstance(error, KafkaException) else None
+            if error is not None and code == KafkaError._TIMED_OUT:
                 self.replace(client)
                 raise error
+            if code == KafkaError.FENCED_LEADER_EPOCH:
+                self.replace(client)
         return futures

@@ -48,6 +48,15 @@ def test_a_client_that_is_not_answered_is_replaced() -> None:
     assert len(made) == 3
 
 
+def test_a_client_that_goes_by_an_earlier_epoch_of_a_leader_is_replaced() -> None:
+    administration = Administration(Mock)
+    before = administration.client
+    administration.answers(lambda _: {"a": failed(KafkaError.UNKNOWN_TOPIC_OR_PART)}, seconds=10)
+    assert administration.client is before
+    administration.answers(lambda _: {"a": failed(KafkaError.FENCED_LEADER_EPOCH)}, seconds=10)
+    assert administration.client is not before
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster(Address.parse("kafka://127.0.0.1:1"), Config(kafka_seconds_max=0.2))
