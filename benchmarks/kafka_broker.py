@@ -143,7 +143,8 @@ def kafka_brokers(folder: Path, *, count: int = 1, settings: Mapping[str, str] |
     except JavaMissing as error:
         raise PeerUnavailable(f"Kafka needs Java: {error}") from None
     brokers = [KafkaBroker(folder / f"broker{node}", node, jars=jars, java=java) for node in range(1, count + 1)]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Kafka takes a first `-` for an option: the first byte is such that the text begins with a letter.
+    cluster = base64.urlsafe_b64encode(b"K" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     try:
         for broker in brokers:
             broker.make(cluster, _settings(broker, brokers) | dict(settings or {}))
