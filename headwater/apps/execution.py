@@ -25,8 +25,8 @@ from headwater.errors import ArgumentInvalid
 from headwater.faults import reach
 from headwater.operators import SideOutputs
 from headwater.sinks import Fanout, TopicSink
-from headwater.spark import topic_query
 from headwater.spark.batch_offsets import driver_batch
+from headwater.spark.java_classes import are_known
 from headwater.spark.topic_query import TopicQuery
 from headwater.spark.topic_target import Target
 from headwater.units import parse_seconds
@@ -252,7 +252,7 @@ def _started(planned: QueryPlan, output: Output, checkpoint: Path, *, available_
     for mode in modes:
         settings = partial(_with_settings, planned=planned, mode=mode, available_now=available_now)
         try:
-            if not query.sinks and topic_query.is_possible(planned.rows.sparkSession):
+            if not query.sinks and are_known(planned.rows.sparkSession):
                 return output.topic_query(checkpoint).start(planned.rows, settings)
             writer = settings(planned.rows.writeStream.foreachBatch(output))
             return writer.option("checkpointLocation", str(checkpoint)).start()

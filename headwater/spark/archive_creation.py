@@ -69,7 +69,8 @@ def create(arguments: list[str]) -> None:
 def _use(spark: SparkSession, place: Path) -> None:
     """Load the classes that most queries need: of Spark's own state, of Python's tasks, of a sink of ours, and of a restart."""
     from headwater.log import open as open_log
-    from headwater.spark.topic_query import TopicQuery, is_possible
+    from headwater.spark.java_classes import are_known
+    from headwater.spark.topic_query import TopicQuery
     from headwater.spark.topic_sink import TopicSink
     from headwater.spark.topic_target import Target
 
@@ -83,7 +84,7 @@ def _use(spark: SparkSession, place: Path) -> None:
     for _ in range(2):
         writer = computed.writeStream.foreachBatch(sink).option("checkpointLocation", str(place / "written"))
         _run(writer)
-        if is_possible(spark):
+        if are_known(spark):
             query = TopicQuery(target=Target.of(log=place / "log", topic="written"), checkpoint=str(place / "query"))
             query.start(computed, lambda writer: writer.trigger(availableNow=True)).awaitTermination()
         with open_log(place / "log") as log:

@@ -2,7 +2,8 @@
 
 `foreachBatch(TopicSink(…))` serves any query, but Spark plans each micro-batch twice there: once to know its rows, and once more for what
 the function does with them. Here the staging of rows belongs to the query's own plan, and a small class of Java (`StagedRows.java`)
-hands what the tasks have staged to the driver, which commits it. What is written, and when it counts, is the same.
+hands what the tasks have staged to the driver, which commits it. What is written, and when it counts, is the same. It needs a session
+whose JVM has our classes (`java_classes.are_known`).
 """
 
 from __future__ import annotations
@@ -16,23 +17,17 @@ from typing import TYPE_CHECKING, Any
 from headwater.engine.micro_batch import MicroBatch
 from headwater.engine.reader_protocol import map_in_arrow
 from headwater.log import Staged
-from headwater.spark import java_classes
 from headwater.spark.batch_offsets import source_offsets
 from headwater.spark.source.columns import arrow_schema
 from headwater.spark.topic_sink import ExtraParts, commit_batch, discard_batch, stage_in_task, staged_by_driver
 from headwater.spark.topic_target import Target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _FORMAT = "headwater.StagedRows"
-
-
-def is_possible(spark: SparkSession) -> bool:
-    """Whether the JVM of a session has the class of Java that this needs."""
-    return java_classes.are_known(spark)
 
 
 @dataclass(frozen=True, kw_only=True)
